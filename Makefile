@@ -75,11 +75,11 @@ nightly: soak formats oldest pythons bench
 
 # SEEDS rounds of the property tests; each draws a fresh seed, and pytest prints it.
 soak: $(VENV)/.dev
-	DOCUMENTS=1000000 $(PYTEST) tests/runtime/executors/test_cluster.py -k shards
-	SOAK=1 $(PYTEST) tests/runtime/executors/test_cluster.py tests/runtime/executors/test_processes.py -k without
+	DOCUMENTS=1000000 $(PYTEST) tests/engine/runtime/executors/test_cluster.py -k shards
+	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_cluster.py tests/engine/runtime/executors/test_processes.py -k without
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
-	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/frames/test_trainers.py tests/mixing/test_mix.py
-	SOAK=1 $(PYTEST) -n $(JOBS) tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
+	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/engine/mixing/test_mix.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
 	    echo "round $$round of $(SEEDS): --hypothesis-profile=soak --hypothesis-seed=$$seed"; \
@@ -106,7 +106,7 @@ oldest:
 	.venv-oldest/bin/penstock --help > /dev/null
 	.venv-oldest/bin/python -m pytest -q -n $(JOBS) -m "not slow" tests/sources tests/writing tests/mixing \
 	    tests/orders tests/folds tests/pack tests/ops tests/streams tests/graph tests/plan tests/mixture_files \
-	    tests/runtime/test_resume.py tests/test_numbers.py tests/test_golden.py
+	    tests/engine/runtime/test_resume.py tests/test_numbers.py tests/test_golden.py
 
 pythons:
 	for version in $(PYTHONS); do \

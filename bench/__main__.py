@@ -1,4 +1,5 @@
-"""`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of ratios."""
+"""`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of
+ratios."""
 
 from __future__ import annotations
 
@@ -18,17 +19,32 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, the main rows, one line of JSON at the end")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes, the main rows, one line of JSON at the end",
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--slice", type=float, default=0.5, help="seconds of a row between two looks at the floor")
+    parser.add_argument(
+        "--slice", type=float, default=0.5, help="seconds of a row between two looks at the floor"
+    )
     parser.add_argument("--only", default="", help=f"cases, by comma: {', '.join(CASES)}")
     parser.add_argument("--peers", default="", help=f"peers, by comma: {', '.join(peers())}")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one process")
-    parser.add_argument("--out", type=Path, default=HERE, help="the folder for RESULTS.md, results.json and pictures")
-    parser.add_argument("--report", action="store_true", help="write the report again from results.json")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=HERE,
+        help="the folder for RESULTS.md, results.json and pictures",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="write the report again from results.json"
+    )
     options = parser.parse_args()
     only, who = (list(filter(None, text.split(","))) for text in (options.only, options.peers))
-    if unknown := [name for name in only if name not in CASES] + [name for name in who if name not in peers()]:
+    if unknown := [name for name in only if name not in CASES] + [
+        name for name in who if name not in peers()
+    ]:
         parser.error(f"no case or peer is called {', '.join(unknown)}")
     scratch("")  # made here, so that all children share it
     if options.quick:

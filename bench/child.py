@@ -1,4 +1,5 @@
-"""One process of the benchmark: `python -m bench.child '{...}'` measures rows and prints a line for each."""
+"""One process of the benchmark: `python -m bench.child '{...}'` measures rows and prints a line for
+each."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ BARE = fresh.memory_now()[0]  # NumPy is not imported yet
 
 
 def measured(row: Row, order: dict[str, Any]) -> dict[str, Any]:
-    """What the order asks of a row. NumPy is imported only where its import is not a part of the question."""
+    """What the order asks of a row. NumPy is imported only where its import is not a part of the
+    question."""
     kind = CASES[row.case].kind
     if kind == "start":
         return fresh.start(row)
@@ -29,7 +31,9 @@ def measured(row: Row, order: dict[str, Any]) -> dict[str, Any]:
     scale = measure.Scale(**order["scale"])
     if order.get("step") is not None:
         return measure.go_on(row, order["step"])
-    return {"stream": measure.stream, "resume": measure.run_to, "kit": conformance}[kind](row, scale)
+    return {"stream": measure.stream, "resume": measure.run_to, "kit": conformance}[kind](
+        row, scale
+    )
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
-"""`block_mixture_interleave` against EasyData's algorithm and `datasets.interleave_datasets`, on the same datasets.
+"""`block_mixture_interleave` against EasyData's algorithm and `datasets.interleave_datasets`, on
+the same datasets.
 
     python bench/easydata.py            # a table
     python bench/easydata.py --json     # one JSON object
 
-Rows are taken one by one, as a trainer takes them. The three alternate; each figure is the median over the rounds, in
-CPU time of the one thread that works. EasyData's algorithm is written here from its description: a count for each
-source and block (rounded down, the remainder to the heaviest), the names of a block shuffled by NumPy with seed plus
-block, one `next` a row, sources begun again when they end, all in a generator that Hugging Face wraps.
+Rows are taken one by one, as a trainer takes them. The three alternate; each figure is the median
+over the rounds, in CPU time of the one thread that works. EasyData's algorithm is written here from
+its description: a count for each source and block (rounded down, the remainder to the heaviest),
+the names of a block shuffled by NumPy with seed plus block, one `next` a row, sources begun again
+when they end, all in a generator that Hugging Face wraps.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ROWS, SIZE, BLOCK = 20_000, 60_000, 1_000
 WEIGHTS = {"code": 0.4, "text": 0.5, "math": 0.1}
 
 
-def by_floor(datasets: Mapping[str, Any], weights: Mapping[str, float], block: int, seed: int) -> IterableDataset:
+def by_floor(
+    datasets: Mapping[str, Any], weights: Mapping[str, float], block: int, seed: int
+) -> IterableDataset:
     """EasyData's algorithm."""
     names = list(datasets)
     shares = np.asarray([weights[name] for name in names])
@@ -63,32 +67,46 @@ def cost(dataset: Any, rows: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     table = {
-        name: Dataset.from_dict({"text": [f"{name}: row {i} of some words" for i in range(SIZE)], "id": range(SIZE)})
+        name: Dataset.from_dict(
+            {"text": [f"{name}: row {i} of some words" for i in range(SIZE)], "id": range(SIZE)}
+        )
         for name in WEIGHTS
     }
     streams = {name: dataset.to_iterable_dataset(num_shards=4) for name, dataset in table.items()}
     found = dict[str, dict[str, float]]()
     for kind, inputs in {"map-style": table, "streaming": streams}.items():
         makers = {
-            "penstock": lambda inputs=inputs: block_mixture_interleave(inputs, WEIGHTS, block_size=BLOCK),
+            "penstock": lambda inputs=inputs: block_mixture_interleave(
+                inputs, WEIGHTS, block_size=BLOCK
+            ),
             "easydata": lambda inputs=inputs: by_floor(inputs, WEIGHTS, BLOCK, 42),
             "interleave": lambda inputs=inputs: interleave_datasets(
-                list(inputs.values()), list(WEIGHTS.values()), seed=42, stopping_strategy="first_exhausted"
+                list(inputs.values()),
+                list(WEIGHTS.values()),
+                seed=42,
+                stopping_strategy="first_exhausted",
             ),
         }
         for make in makers.values():  # what is imported at the first row is no cost of a row
             cost(make(), 1_000)
-        rounds = [{name: cost(make(), options.rows) for name, make in makers.items()} for _ in range(options.rounds)]
+        rounds = [
+            {name: cost(make(), options.rows) for name, make in makers.items()}
+            for _ in range(options.rounds)
+        ]
         found[kind] = {f"{name}_us": median(each[name] for each in rounds) for name in makers}
         for name, wanted in (("easydata", 2.0), ("interleave", 10.0)):
             found[kind][f"over_{name}"] = median(each[name] / each["penstock"] for each in rounds)
-            found[kind][f"over_{name}_least"] = min(each[name] / each["penstock"] for each in rounds)
+            found[kind][f"over_{name}_least"] = min(
+                each[name] / each["penstock"] for each in rounds
+            )
             found[kind][f"over_{name}_wanted"] = wanted
     if options.json:
         print(json.dumps(found))
@@ -98,7 +116,9 @@ def main() -> None:
         for name in ("easydata", "interleave"):
             ratio, least, wanted = (row[f"over_{name}{tail}"] for tail in ("", "_least", "_wanted"))
             print(
-                f"{name} {row[f'{name}_us']:.2f} us: {ratio:.1f} x (least {least:.1f}, wanted {wanted:.0f})", end="; "
+                f"{name} {row[f'{name}_us']:.2f} us: {ratio:.1f} x (least {least:.1f}, wanted "
+                f"{wanted:.0f})",
+                end="; ",
             )
         print()
     if any(

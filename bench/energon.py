@@ -1,12 +1,15 @@
-"""The captioning loader of Energon's pages without workers: through Energon, and through Penstock's face for it.
+"""The captioning loader of Energon's pages without workers: through Energon, and through Penstock's
+face for it.
 
     python bench/energon.py            # a table
     python bench/energon.py --json     # one JSON object
 
-One folder, prepared by Energon: tars of JPEG files and captions. The same task encoder runs on both sides (decode,
-crop, stack, tokens of the captions). The sides alternate; each figure is the median over the rounds of the CPU time of
-the whole process for a sample, after one batch and one round that are not counted. Pictures of 224 pixels are what a
-trainer reads; those of 32 pixels show what the library itself costs.
+One folder, prepared by Energon: tars of JPEG files and captions. The same task encoder runs on both
+    sides (decode,
+crop, stack, tokens of the captions). The sides alternate; each figure is the median over the rounds
+of the CPU time of the whole process for a sample, after one batch and one round that are not
+counted. Pictures of 224 pixels are what a trainer reads; those of 32 pixels show what the library
+itself costs.
 """
 
 from __future__ import annotations
@@ -58,10 +61,15 @@ def prepared(root: Path, pixels: int) -> Path:
     for shard in range(SAMPLES // SHARD):
         with tarfile.open(root / f"shard-{shard}.tar", "w") as archive:
             for number in range(shard * SHARD, (shard + 1) * SHARD):
-                smooth = Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).resize((pixels, pixels))
+                smooth = Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).resize(
+                    (pixels, pixels)
+                )
                 file = io.BytesIO()
                 smooth.save(file, "JPEG")
-                for name, data in (("jpg", file.getvalue()), ("txt", f"picture number {number}".encode())):
+                for name, data in (
+                    ("jpg", file.getvalue()),
+                    ("txt", f"picture number {number}".encode()),
+                ):
                     member = tarfile.TarInfo(f"{number:06d}.{name}")
                     member.size = len(data)
                     archive.addfile(member, io.BytesIO(data))
@@ -81,8 +89,13 @@ def loader(api: Any, root: Path) -> Iterator[Any]:
 
         def batch(self, samples: list[Any]) -> Any:
             images = api.batch_stack([sample.image for sample in samples])
-            tokens = [torch.frombuffer(bytearray(sample.caption.encode()), dtype=torch.uint8) for sample in samples]
-            return Captions([sample.__key__ for sample in samples], images, api.batch_pad_stack(tokens))
+            tokens = [
+                torch.frombuffer(bytearray(sample.caption.encode()), dtype=torch.uint8)
+                for sample in samples
+            ]
+            return Captions(
+                [sample.__key__ for sample in samples], images, api.batch_pad_stack(tokens)
+            )
 
     dataset = api.get_train_dataset(
         root,
@@ -107,12 +120,16 @@ def cost(api: Any, root: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     here = str(Path(__file__).resolve().parent)
-    sys.path[:] = [folder for folder in sys.path if folder != here]  # where this file would be taken for Energon
+    sys.path[:] = [
+        folder for folder in sys.path if folder != here
+    ]  # where this file would be taken for Energon
     torch.set_num_threads(1)
     found = dict[str, dict[str, float]]()
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -122,7 +139,10 @@ def main() -> None:
         for pixels in (224, 32):
             with tempfile.TemporaryDirectory() as folder:
                 root = prepared(Path(folder), pixels)
-                pairs = [(cost(energon, root), cost(penstock_energon, root)) for _ in range(options.rounds + 1)][1:]
+                pairs = [
+                    (cost(energon, root), cost(penstock_energon, root))
+                    for _ in range(options.rounds + 1)
+                ][1:]
             ratios = [theirs / ours for theirs, ours in pairs]
             found[f"{pixels} x {pixels}"] = {
                 "energon_us": 1e6 * median(theirs for theirs, _ in pairs),

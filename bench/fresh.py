@@ -1,4 +1,5 @@
-"""What only shows in a process that has imported nothing (no NumPy here): the import, the first batch, memory."""
+"""What only shows in a process that has imported nothing (no NumPy here): the import, the first
+batch, memory."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def workers(row: Row) -> Found:
 
 
 def memory(row: Row, size: int, bare: float) -> Found:
-    """Resident memory after 1,000 batches of a shuffle of all samples: in whole, over the bare interpreter, and over
-    what the imports took."""
+    """Resident memory after 1,000 batches of a shuffle of all samples: in whole, over the bare
+    interpreter, and over what the imports took."""
     next(iter(row.make(1000)))  # imports, and whatever is made once
     base = memory_now()[0]
     began = time.perf_counter()
@@ -70,11 +71,21 @@ def memory(row: Row, size: int, bare: float) -> Found:
     for _ in range(1000):
         next(it)
     rss, peak = memory_now()
-    found = {"rss": rss, "over_bare": rss - bare, "over_imports": rss - base, "peak": peak, "first_s": first}
+    found = {
+        "rss": rss,
+        "over_bare": rss - bare,
+        "over_imports": rss - base,
+        "peak": peak,
+        "first_s": first,
+    }
     return {f"{name}_{size}": value for name, value in found.items()}
 
 
 def memory_now() -> tuple[float, float]:
     """Resident now and at the highest, in MB."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    lines = dict(
+        line.split(":", 1)
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if ":" in line
+    )
     return tuple(int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]

@@ -1,10 +1,12 @@
-"""The pipelines of Grain's advanced page, through Grain and through Penstock's face for it, in one run on one data.
+"""The pipelines of Grain's advanced page, through Grain and through Penstock's face for it, in one
+run on one data.
 
     python bench/grain.py            # a table
     python bench/grain.py --json     # one JSON object
 
-The two sides alternate; each figure is the median over the rounds of the CPU time of the whole process (threads
-included) per element, after one round that is not counted. Elements are small, so this is the cost of the library.
+The two sides alternate; each figure is the median over the rounds of the CPU time of the whole
+process (threads included) per element, after one round that is not counted. Elements are small, so
+this is the cost of the library.
 """
 
 from __future__ import annotations
@@ -57,8 +59,16 @@ def mixed(api: Any) -> Any:
 
 
 def mixed_streams(api: Any) -> Any:
-    one = api.MapDataset.source(SMALL).filter(lambda features: features["label"] == 1).to_iter_dataset()
-    two = api.MapDataset.source(LARGE).filter(lambda features: features["label"] > 4).to_iter_dataset()
+    one = (
+        api.MapDataset.source(SMALL)
+        .filter(lambda features: features["label"] == 1)
+        .to_iter_dataset()
+    )
+    two = (
+        api.MapDataset.source(LARGE)
+        .filter(lambda features: features["label"] > 4)
+        .to_iter_dataset()
+    )
     return api.IterDataset.mix([one, two], weights=[0.7, 0.3]).map(image)
 
 
@@ -89,18 +99,25 @@ def cost(make: Callable[[Any], Any], api: Any, n: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     here = str(Path(__file__).resolve().parent)
-    sys.path[:] = [folder for folder in sys.path if folder != here]  # where this file would be taken for Grain
+    sys.path[:] = [
+        folder for folder in sys.path if folder != here
+    ]  # where this file would be taken for Grain
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import grain
     found = dict[str, dict[str, float]]()
     for name, (make, theirs, ours) in CASES.items():
-        pairs = [(cost(make, grain, theirs), cost(make, penstock_grain, ours)) for _ in range(options.rounds + 1)][1:]
+        pairs = [
+            (cost(make, grain, theirs), cost(make, penstock_grain, ours))
+            for _ in range(options.rounds + 1)
+        ][1:]
         ratios = [a / b for a, b in pairs]
         found[name] = {
             "grain_us": 1e6 * median(a for a, _ in pairs),

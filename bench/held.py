@@ -7,11 +7,12 @@ from typing import Any
 
 
 class Held:
-    """Iterates `made`; its state comes from `made` itself or from the iterator, under the names its library uses.
+    """Iterates `made`; its state comes from `made` itself or from the iterator, under the names its
+    library uses.
 
-    `save(owner)` and `load(owner, state)` stand in for `state_dict` and `load_state_dict`. `jump(owner, step)` makes a
-    state far away without running there, and `want(step)` gives the batch that must follow, found in another way than
-    by resuming.
+    `save(owner)` and `load(owner, state)` stand in for `state_dict` and `load_state_dict`.
+    `jump(owner, step)` makes a state far away without running there, and `want(step)` gives the
+    batch that must follow, found in another way than by resuming.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""The conformance kit over any loader: which of the checks of `penstock.testing` it passes, and how it fails the rest.
+"""The conformance kit over any loader: which of the checks of `penstock.testing` it passes, and how
+it fails the rest.
 
-A peer's "kit" row gives a mapping from the names in `CHECKS` to what that check needs (or to a text that says why there
-is nothing to check). Comparisons are by what is delivered; the states themselves may look as they like.
+A peer's "kit" row gives a mapping from the names in `CHECKS` to what that check needs (or to a text
+that says why there is nothing to check). Comparisons are by what is delivered; the states
+themselves may look as they like.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
 
 
 def resumes(make: Callable[[], Held]) -> None:
-    """Saved at every position, loaded into a new object and a used one, twice, three times in a row."""
+    """Saved at every position, loaded into a new object and a used one, twice, three times in a
+    row."""
     from penstock.testing import assert_resumes
 
-    assert_resumes(lambda: Boxed(make()), steps=24, at_most=12, json=False, equal_states=False, same=alike)
+    assert_resumes(
+        lambda: Boxed(make()), steps=24, at_most=12, json=False, equal_states=False, same=alike
+    )
 
 
 def workers(make: Callable[[int], Iterable[Any]]) -> None:
@@ -54,7 +59,8 @@ def nothing_lost(make: Callable[[int, int], Held]) -> None:
 
 
 def same_batches(make: Callable[[int, int], Held]) -> None:
-    """The same global batches of 6 on 1, 2 and 3 ranks, whatever the order in them, also when the ranks change."""
+    """The same global batches of 6 on 1, 2 and 3 ranks, whatever the order in them, also when the
+    ranks change."""
     from penstock.testing import assert_same_run
 
     whole = batches([Posted(make(0, 1), 0)], SMALL // 6)
@@ -81,14 +87,16 @@ def batches(ranks: list[Any], steps: int) -> list[list[int]]:
 
 
 def covers(make: Callable[[int, int], Iterable[Any]]) -> None:
-    """One pass over three ranks gives every sample once; the number of samples is no multiple of three."""
+    """One pass over three ranks gives every sample once; the number of samples is no multiple of
+    three."""
     from penstock.testing import assert_covers
 
     assert_covers([x for r in range(3) for x in plain(make(r, 3))], range(SMALL + 1))
 
 
 def mixture(sources: Callable[[], Iterable[str]]) -> None:
-    """Within two samples of what the weights ask, after any number of samples, for 10,000 of them."""
+    """Within two samples of what the weights ask, after any number of samples, for 10,000 of
+    them."""
     from itertools import islice
 
     from penstock.testing import assert_mixture
@@ -178,7 +186,8 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def conformance(row: Row, scale: Any) -> dict[str, Any]:
-    """A verdict for every check: "yes", "no: how it failed", or "none: why there is nothing to check"."""
+    """A verdict for every check: "yes", "no: how it failed", or "none: why there is nothing to
+    check"."""
     import penstock.testing  # noqa: F401 - if this fails it is no peer's failure
 
     given = row.make()

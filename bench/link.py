@@ -1,9 +1,10 @@
 """A full shuffle of shards behind a slow link, ours and the peers': `python -m bench.link`.
 
-The server is a process of its own that waits before each answer, as a far one would, and speaks as much of S3 as the
-readers ask. Every reader goes once through all samples in a process of its own, with a cache that is empty, and with as
-many bytes to fetch; rounds alternate. Ours reads MDS shards with and without a cache on disk, shuffled within blocks,
-and one sample after the other, without anything asked for ahead.
+The server is a process of its own that waits before each answer, as a far one would, and speaks as
+much of S3 as the readers ask. Every reader goes once through all samples in a process of its own,
+with a cache that is empty, and with as many bytes to fetch; rounds alternate. Ours reads MDS shards
+with and without a cache on disk, shuffled within blocks, and one sample after the other, without
+anything asked for ahead.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 WIDE = 40_000
-KEYS = {"AWS_ACCESS_KEY_ID": "link", "AWS_SECRET_ACCESS_KEY": "link", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "link",
+    "AWS_SECRET_ACCESS_KEY": "link",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 def serve(folder: str, wait: float) -> None:
-    """Files of a folder, whole or in part, each answer after so many seconds; writes the port that it listens on."""
+    """Files of a folder, whole or in part, each answer after so many seconds; writes the port that
+    it listens on."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -52,7 +58,12 @@ def serve(folder: str, wait: float) -> None:
             more |= {"Last-Modified": formatdate(stat.st_mtime, usegmt=True)}
             with path.open("rb") as file:
                 file.seek(start)
-                self.said(206 if part else 200, file.read(stop - start) if body else b"", stop - start, more)
+                self.said(
+                    206 if part else 200,
+                    file.read(stop - start) if body else b"",
+                    stop - start,
+                    more,
+                )
 
         def listing(self, folder: Path, prefix: str) -> None:
             found = ""
@@ -66,9 +77,18 @@ def serve(folder: str, wait: float) -> None:
             about = f"<Name>{folder.name}</Name><Prefix>{prefix}</Prefix><IsTruncated>false</IsTruncated>"
             self.said(200, f"<ListBucketResult>{about}{found}</ListBucketResult>".encode())
 
-        def said(self, status: int, body: bytes, length: int | None = None, more: dict[str, str] | None = None) -> None:
+        def said(
+            self,
+            status: int,
+            body: bytes,
+            length: int | None = None,
+            more: dict[str, str] | None = None,
+        ) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(body) if length is None else length), **(more or {})}.items():
+            for name, value in {
+                "Content-Length": str(len(body) if length is None else length),
+                **(more or {}),
+            }.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
@@ -87,7 +107,8 @@ def serve(folder: str, wait: float) -> None:
     server.serve_forever()
 
 
-# ---------------------------------------------------------------- the readers: seconds for so many samples
+# ---------------------------------------------------------------- the readers: seconds for so many
+# samples
 
 
 def row(number: int) -> dict[str, bytes]:
@@ -104,7 +125,8 @@ def ours(samples: int, cache: str | None = None) -> tuple[int, float]:
 
 
 def blocks(samples: int) -> tuple[int, float]:
-    """Blocks of 200 rows in a random order, each shuffled in itself, and kept on disk: as LitData has its shards."""
+    """Blocks of 200 rows in a random order, each shuffled in itself, and kept on disk: as LitData
+    has its shards."""
     import penstock as ps
 
     ds = ps.read("s3://bucket/mds", cache="cache").shuffle(seed=1, block=(200, 1))
@@ -158,11 +180,19 @@ def rate(reader: str, samples: int, port: int) -> float:
     """Samples a second of one reader, in a process of its own."""
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as home:
-        env = {**os.environ, **KEYS, "HOME": home, "PENSTOCK_PROGRESS": "0", "AWS_ENDPOINT_URL": url}
+        env = {
+            **os.environ,
+            **KEYS,
+            "HOME": home,
+            "PENSTOCK_PROGRESS": "0",
+            "AWS_ENDPOINT_URL": url,
+        }
         env |= {"S3_ENDPOINT_URL": url, "PYTHONPATH": str(Path(__file__).parents[1])}
         env.pop("PENSTOCK_CACHE", None)
         code = f"import bench.link as link; print(*link.{reader}({samples}))"
-        told = subprocess.run([sys.executable, "-c", code], cwd=home, env=env, capture_output=True, text=True)
+        told = subprocess.run(
+            [sys.executable, "-c", code], cwd=home, env=env, capture_output=True, text=True
+        )
     try:
         count, seconds = told.stdout.split()[-2:]
         return int(count) / float(seconds)
@@ -182,7 +212,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         written(Path(scratch, "bucket"), given.samples, int(given.shard * (1 << 20)))
         serving = f"from bench.link import serve; serve({scratch!r}, {given.wait})"
-        server = subprocess.Popen([sys.executable, "-c", serving], stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen(
+            [sys.executable, "-c", serving], stdout=subprocess.PIPE, text=True
+        )
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
@@ -192,7 +224,9 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait()
-    print(json.dumps({reader: round(statistics.median(rates), 1) for reader, rates in found.items()}))
+    print(
+        json.dumps({reader: round(statistics.median(rates), 1) for reader, rates in found.items()})
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What the figures were taken on: processor, cores, memory, versions. No names of hosts, no paths."""
+"""What the figures were taken on: processor, cores, memory, versions. No names of hosts, no
+paths."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ def machine() -> dict[str, Any]:
     """One line about the machine, and the version of every distribution a peer needs."""
     names = sorted({name for peer in peers().values() for name in peer.needs})
     return {
-        "line": f"{os.cpu_count()} cores of {processor()}, {memory_gb():.0f} GB, {platform.system()}, "
+        "line": f"{os.cpu_count()} cores of {processor()}, {memory_gb():.0f} GB, "
+        f"{platform.system()}, "
         f"Python {platform.python_version()}",
         "versions": {name: version(name) for name in names},
     }
@@ -24,7 +26,10 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def memory_gb() -> float:

@@ -1,4 +1,5 @@
-"""The ways of measuring. Each runs in a process of its own and gives a flat mapping of what it found."""
+"""The ways of measuring. Each runs in a process of its own and gives a flat mapping of what it
+found."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Scale:
 
 
 class Meter:
-    """Draws batches from an endless succession of passes; counts, and stops when the time is over."""
+    """Draws batches from an endless succession of passes; counts, and stops when the time is
+    over."""
 
     def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
         self.make = make
@@ -50,7 +52,8 @@ class Meter:
         self.first_s = 0.0
 
     def run(self, seconds: float) -> None:
-        """Another slice. Making a pass and its first batch are not in the rate; they are told apart."""
+        """Another slice. Making a pass and its first batch are not in the rate; they are told
+        apart."""
         left = seconds
         while left > 0:
             if self.it is None:
@@ -91,7 +94,8 @@ def alternate(floor: Meter, peer: Meter, scale: Scale) -> None:
 
 
 def stream(row: Row, scale: Scale) -> Found:
-    """Rates of a row and of the floor. Samples of a batch, or real tokens of one where rows are packed."""
+    """Rates of a row and of the floor. Samples of a batch, or real tokens of one where rows are
+    packed."""
     work = work_of(row, scale)
     peer, floor = Meter(lambda: row.make(work)), Meter(work.floor)
     if row.facts.get("offline"):
@@ -106,7 +110,9 @@ def stream(row: Row, scale: Scale) -> Found:
         mine = each * real / places
         found["fill"] = real / places
     found |= rates(peer, mine, floor, each)
-    if row.case in WORKS or row.case == "index_lines":  # what other processes compute is not in the time of this one
+    if (
+        row.case in WORKS or row.case == "index_lines"
+    ):  # what other processes compute is not in the time of this one
         found["ratio"] = found["ratio_wall"]
     reaches = found["per_s"] * scale.share_s >= 1000
     if isinstance(work, Mixed) and scale.first and reaches and row.peer != "floor":
@@ -115,7 +121,8 @@ def stream(row: Row, scale: Scale) -> Found:
 
 
 def rates(peer: Meter, mine: float, floor: Meter, each: float) -> Found:
-    """A second of wall time and of CPU time, and both as parts of what the floor did in the same slices."""
+    """A second of wall time and of CPU time, and both as parts of what the floor did in the same
+    slices."""
     found = {
         "per_s": peer.batches * mine / peer.wall,
         "per_cpu_s": peer.batches * mine / peer.cpu,
@@ -128,7 +135,8 @@ def rates(peer: Meter, mine: float, floor: Meter, each: float) -> Found:
 
 
 def offline(row: Row, work: Docs, floor: Meter, scale: Scale) -> Found:
-    """A packer that takes all documents at once: `make` gives a function that packs and returns (real, places)."""
+    """A packer that takes all documents at once: `make` gives a function that packs and returns
+    (real, places)."""
     pack = row.make(work)
     floor.run(scale.slice_s)
     cpu, began = time.process_time(), time.perf_counter()
@@ -139,7 +147,9 @@ def offline(row: Row, work: Docs, floor: Meter, scale: Scale) -> Found:
     return {"fill": real / places, **rates(peer, real, floor, work.rows * work.length)}
 
 
-def filled(batches: Iterable[Any], fill: Callable[[Any], tuple[int, int]], scale: Scale) -> tuple[int, int]:
+def filled(
+    batches: Iterable[Any], fill: Callable[[Any], tuple[int, int]], scale: Scale
+) -> tuple[int, int]:
     """Real tokens and places in the first few hundred batches."""
     real = places = 0
     end = time.perf_counter() + scale.slice_s
@@ -176,7 +186,9 @@ def worst(sources: np.ndarray, weights: list[float]) -> float:
     counts = np.bincount(sources, minlength=len(ideal))
     found, start = 0.0, 0
     for source, count in enumerate(counts.tolist()):
-        at = order[start : start + count]  # the places of this source's draws; it is furthest off right before or after
+        at = order[
+            start : start + count
+        ]  # the places of this source's draws; it is furthest off right before or after
         start += count
         drawn = np.arange(count)
         before, after = ideal[source] * at - drawn, drawn + 1 - ideal[source] * (at + 1)
@@ -210,7 +222,11 @@ def run_to(row: Row, scale: Scale) -> Found:
                 leave(row, step, held.jump(held, step), held.want(step))
                 found[f"state_{step}"] = size_of(held.jump(held, step))
             continue
-        while done < step and time.perf_counter() - began < scale.reach_s and next(held, None) is not None:
+        while (
+            done < step
+            and time.perf_counter() - began < scale.reach_s
+            and next(held, None) is not None
+        ):
             done += 1
         if done < step:
             found[f"reached_{step}"] = done
@@ -227,7 +243,8 @@ def run_to(row: Row, scale: Scale) -> Found:
 
 
 def go_on(row: Row, step: int) -> Found:
-    """Phase two, in a new process: the time from an open pipeline and a state in memory to the right batch."""
+    """Phase two, in a new process: the time from an open pipeline and a state in memory to the
+    right batch."""
     state, want = pickle.loads(place(row, step).read_bytes())
     began = time.perf_counter()
     held = row.make()

@@ -1,5 +1,5 @@
-"""What workers are given: large arrays, many small ones, pictures, functions in pure Python, a source that takes its
-time. Measured by wall time.
+"""What workers are given: large arrays, many small ones, pictures, functions in pure Python, a
+source that takes its time. Measured by wall time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Large:
 
     def floor(self) -> Iterator[np.ndarray]:
         """The bytes of a batch, copied to memory that is there."""
-        source, target = np.ones((self.batch, 1 << 20), np.float32), np.zeros((self.batch, 1 << 20), np.float32)
+        source, target = (
+            np.ones((self.batch, 1 << 20), np.float32),
+            np.zeros((self.batch, 1 << 20), np.float32),
+        )
         while True:
             np.copyto(target, source)
             yield target
@@ -70,7 +73,9 @@ class Small:
             yield small(0)
 
 
-WORDS = {f"{a}{b}": 31 * i + j for i, a in enumerate("abcdefghij") for j, b in enumerate("abcdefghij")}
+WORDS = {
+    f"{a}{b}": 31 * i + j for i, a in enumerate("abcdefghij") for j, b in enumerate("abcdefghij")
+}
 TEXT = " ".join(word * (i % 4 + 1) for i, word in enumerate(list(WORDS) * 4))
 
 
@@ -175,4 +180,10 @@ class Waiting:
             yield np.stack([row] * self.batch)
 
 
-WORKS = {"move64": Large, "move1000": Small, "tokenise": Tokenised, "pictures": Pictures, "waiting": Waiting}
+WORKS = {
+    "move64": Large,
+    "move1000": Small,
+    "tokenise": Tokenised,
+    "pictures": Pictures,
+    "waiting": Waiting,
+}

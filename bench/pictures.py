@@ -1,4 +1,5 @@
-"""The pictures beside the tables: bars of ratios, on a logarithmic axis where peers are orders of magnitude apart."""
+"""The pictures beside the tables: bars of ratios, on a logarithmic axis where peers are orders of
+magnitude apart."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def bars_of(results: Results, case: str) -> list[tuple[str, str, float]]:
         value = value_of(results, key) if key[1] == case else None
         if value is not None and value > 0:
             found.append((key[0], f"{key[0]}: {key[2]}", value))
-    return sorted(found, key=lambda bar: bar[2], reverse=case in ("resume", "start", "workers", "memory"))
+    return sorted(
+        found, key=lambda bar: bar[2], reverse=case in ("resume", "start", "workers", "memory")
+    )
 
 
 def value_of(results: Results, key: Key) -> float | None:
@@ -67,12 +70,16 @@ def picture(bars: list[tuple[str, str, float]], title: str, path: Path) -> None:
     figure = Figure(figsize=(9, 0.6 + 0.27 * len(bars)), layout="constrained")
     axes = figure.subplots()
     places = range(len(bars))
-    axes.barh(places, [value for *_, value in bars], color=[COLOURS.get(peer, OTHER) for peer, *_ in bars])
+    axes.barh(
+        places, [value for *_, value in bars], color=[COLOURS.get(peer, OTHER) for peer, *_ in bars]
+    )
     axes.set_yticks(places, [label for _, label, _ in bars])
     axes.set_xscale("log")
     axes.set_xlim(right=max(value for *_, value in bars) * 3)
     for place, (*_, value) in zip(places, bars, strict=True):
-        axes.text(value * 1.08, place, f"{value:,.0f}" if value >= 100 else f"{value:.2g}", va="center")
+        axes.text(
+            value * 1.08, place, f"{value:,.0f}" if value >= 100 else f"{value:.2g}", va="center"
+        )
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, loc="left", fontsize=10)
     figure.savefig(path, metadata={"Date": None, "Creator": None})

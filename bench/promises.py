@@ -9,7 +9,9 @@ from .run import Results
 Line = tuple[str, str, str, str]
 
 
-def best(results: Results, case: str, peer: str, metric: str = "ratio", how: str = "") -> float | None:
+def best(
+    results: Results, case: str, peer: str, metric: str = "ratio", how: str = ""
+) -> float | None:
     """The best row of a peer for a case."""
     found = [
         value
@@ -41,20 +43,28 @@ def against(results: Results, case: str, what: str, peer: str, times: float, how
     """So many times the best row of a peer."""
     mine, theirs = best(results, case, "penstock", how=how), best(results, case, peer)
     value = mine / theirs if mine and theirs else None
-    return line(f"{what}: times {peer}", f"at least {times:g}", value, value is not None and value >= times)
+    return line(
+        f"{what}: times {peer}", f"at least {times:g}", value, value is not None and value >= times
+    )
 
 
 def above(results: Results, case: str, what: str, how: str = "") -> Line:
     mine, found = best(results, case, "penstock", how=how), others(results, case)
     value = mine / found[1] if mine and found else None
     named = f" ({found[0]})" if found else ""
-    return line(f"{what}: times the best peer{named}", "above 1", value, value is not None and value > 1)
+    return line(
+        f"{what}: times the best peer{named}", "above 1", value, value is not None and value > 1
+    )
 
 
-def of_floor(results: Results, case: str, what: str, least: float, how: str, floor: str = "the plain loop") -> Line:
+def of_floor(
+    results: Results, case: str, what: str, least: float, how: str, floor: str = "the plain loop"
+) -> Line:
     """So much of the plain loop, or of another floor."""
     share = best(results, case, "penstock", how=how)
-    return line(f"{what}: of {floor}", f"at least {least:g}", share, share is not None and share >= least)
+    return line(
+        f"{what}: of {floor}", f"at least {least:g}", share, share is not None and share >= least
+    )
 
 
 def promises(results: Results) -> Iterator[Line]:
@@ -71,11 +81,18 @@ def promises(results: Results) -> Iterator[Line]:
     yield against(results, "mix3", "Mixing 3 sources", "grain", 30, plain)
     for case in ("mix3", "mix500"):
         off = best(results, case, "penstock", "off_1e6", plain)
-        yield line(f"{case}, worst deviation in 10^6", "at most 2", off, off is not None and off <= 2)
+        yield line(
+            f"{case}, worst deviation in 10^6", "at most 2", off, off is not None and off <= 2
+        )
     yield against(results, "mix500", "Mixing 500 sources", "datasets", 100)
     for case in ("pack2048", "pack8192"):
         share = best(results, case, "penstock", how="concat_split")
-        yield line(f"{case}, concat_split of the copy loop", "at least 0.6", share, share is not None and share >= 0.6)
+        yield line(
+            f"{case}, concat_split of the copy loop",
+            "at least 0.6",
+            share,
+            share is not None and share >= 0.6,
+        )
         yield against(results, case, f"{case}, concat_split", "trl", 1, "concat_split")
         yield against(results, case, f"{case}, concat_split", "grain", 10, "concat_split")
     yield from reading(results)
@@ -85,10 +102,16 @@ def promises(results: Results) -> Iterator[Line]:
 
 def reading(results: Results) -> Iterator[Line]:
     for kind in ("Arrow", "Parquet"):
-        yield against(results, "read_random", f"{kind}, batches of 64 at random", "datasets", 2, kind)
+        yield against(
+            results, "read_random", f"{kind}, batches of 64 at random", "datasets", 2, kind
+        )
     yield of_floor(results, "read_row", "Arrow, ds[i]", 0.7, "ds[i]", "pyarrow's take")
-    yield of_floor(results, "read_columns", "Parquet in order, as columns", 0.8, "batch", "pyarrow's scan")
-    yield of_floor(results, "read_blocks", "Parquet, the block shuffle", 0.3, "block=", "pyarrow's scan")
+    yield of_floor(
+        results, "read_columns", "Parquet in order, as columns", 0.8, "batch", "pyarrow's scan"
+    )
+    yield of_floor(
+        results, "read_blocks", "Parquet, the block shuffle", 0.3, "block=", "pyarrow's scan"
+    )
     for case, order in (("read_tars", "shuffled"), ("read_tars_in_order", "in order")):
         yield of_floor(results, case, f"Tars {order}", 0.9, "batch", "a loop of pread")
     yield of_floor(results, "index_lines", "JSON lines indexed", 0.7, "", "wc -l")
@@ -102,8 +125,14 @@ def resuming(results: Results) -> Iterator[Line]:
         good = value is not None and value < 5 and right == 1.0
         yield line(f"Resume at step {step:,}: ms to the right batch", "under 5", value, good)
     size = results.middle(key, "state_1000000000")
-    # Positions and digests take 300 of them; the rest says what run it is, so that a difference is named.
-    yield line("State of a mixture of 3 at step 10^9, bytes", "under 2,000", size, size is not None and size < 2000)
+    # Positions and digests take 300 of them; the rest says what run it is, so that a difference is
+    # named.
+    yield line(
+        "State of a mixture of 3 at step 10^9, bytes",
+        "under 2,000",
+        size,
+        size is not None and size < 2000,
+    )
 
 
 def starting(results: Results) -> Iterator[Line]:
@@ -111,7 +140,17 @@ def starting(results: Results) -> Iterator[Line]:
     taken, heavy = results.middle(key, "import_s"), results.words.get(key, {}).get("heavy")
     yield line("Import, seconds", "under 0.3", taken, taken is not None and taken < 0.3)
     if heavy is not None:
-        yield ("Heavy modules after the import", "none", heavy or "none", "holds" if not heavy else "**does not hold**")
+        yield (
+            "Heavy modules after the import",
+            "none",
+            heavy or "none",
+            "holds" if not heavy else "**does not hold**",
+        )
     for metric, what in (("over_bare", "over the bare interpreter"), ("rss", "in all")):
         size = results.middle(("penstock", "memory", "shuffle"), f"{metric}_1000000000")
-        yield line(f"10^9 samples under a full shuffle, MB {what}", "under 50", size, size is not None and size < 50)
+        yield line(
+            f"10^9 samples under a full shuffle, MB {what}",
+            "under 50",
+            size,
+            size is not None and size < 50,
+        )

@@ -18,7 +18,9 @@ from typing import Any
 from .work import scratch
 
 ROWS, GROUP = 200_000, 10_000
-MANY = int(os.environ.get("PENSTOCK_BENCH_GROUPS", "50"))  # row groups of the large file; 500 are 5M rows, 2 GB
+MANY = int(
+    os.environ.get("PENSTOCK_BENCH_GROUPS", "50")
+)  # row groups of the large file; 500 are 5M rows, 2 GB
 SAMPLES = 4_000
 
 
@@ -31,7 +33,9 @@ def table(start: int, rows: int) -> Any:
     letters = "".join(map(chr, rng.integers(97, 123, 1_000_000)))
     text = [letters[a : a + 360] for a in rng.integers(0, 999_000, rows).tolist()]
     numbers = np.arange(start, start + rows)
-    return pa.table({"id": numbers, "score": rng.random(rows), "text": text, "lang": ["en", "de"] * (rows // 2)})
+    return pa.table(
+        {"id": numbers, "score": rng.random(rows), "text": text, "lang": ["en", "de"] * (rows // 2)}
+    )
 
 
 def made(name: str, write: Callable[[Path], None]) -> Path:
@@ -151,7 +155,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A Parquet file larger than what is held, in the block shuffle that a full shuffle of it advises."""
+    """A Parquet file larger than what is held, in the block shuffle that a full shuffle of it
+    advises."""
 
     batch: int = 64
 
@@ -173,14 +178,19 @@ class Tars:
     @property
     def places(self) -> list[list[tuple[str, int, int]]]:
         with tarfile.open(tar()) as archive:
-            members = [(info.name.partition(".")[2], info.offset_data, info.size) for info in archive]
+            members = [
+                (info.name.partition(".")[2], info.offset_data, info.size) for info in archive
+            ]
         return [members[i : i + 2] for i in range(0, len(members), 2)]
 
     def floor(self) -> Iterator[Any]:
         """A loop of `pread`, where it is known what lies where."""
         places, file = self.places, os.open(tar(), os.O_RDONLY)
         for rows in picks(SAMPLES, self.batch):
-            yield [{name: os.pread(file, size, at) for name, at, size in places[i]} for i in rows.tolist()]
+            yield [
+                {name: os.pread(file, size, at) for name, at, size in places[i]}
+                for i in rows.tolist()
+            ]
 
 
 @dataclass(frozen=True)
@@ -193,7 +203,9 @@ class TarsInOrder(Tars):
         while True:
             for start in range(0, SAMPLES, self.batch):
                 some = places[start : start + self.batch]
-                yield [{name: os.pread(file, size, at) for name, at, size in sample} for sample in some]
+                yield [
+                    {name: os.pread(file, size, at) for name, at, size in sample} for sample in some
+                ]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,11 @@ def write(results: Results, machine: dict[str, Any], rounds: int, folder: Path) 
     for case in CASES.values():
         body = conformance(results) if case.kind == "kit" else figures(results, case.name)
         if body:
-            parts += [f"## {case.title}", case.what, *([NOTES[case.name]] if case.name in NOTES else [])]
+            parts += [
+                f"## {case.title}",
+                case.what,
+                *([NOTES[case.name]] if case.name in NOTES else []),
+            ]
             parts += [f"![{case.title}]({name})" for name in drawn.get(case.name, [])]
             parts.append(body)
     parts.append((HERE / "seen.md").read_text(encoding="utf-8").strip())
@@ -42,7 +46,9 @@ def write(results: Results, machine: dict[str, Any], rounds: int, folder: Path) 
 
 
 def about(machine: dict[str, Any], rounds: int) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    versions = ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items() if version
+    )
     line = machine["line"]
     return f"**Machine**: {line}. **Versions**: {versions}. **Rounds**: {rounds}; medians (least to most)."
 
@@ -71,7 +77,11 @@ def ranged(metric: str, factor: float = 1.0) -> Callable[[Results, Key], str]:
         if not values:
             return "-"
         middle = results.middle(key, metric) or 0.0
-        spread = f" ({number(min(values) * factor)} to {number(max(values) * factor)})" if len(values) > 1 else ""
+        spread = (
+            f" ({number(min(values) * factor)} to {number(max(values) * factor)})"
+            if len(values) > 1
+            else ""
+        )
         return number(middle * factor) + spread
 
     return cell
@@ -91,7 +101,9 @@ def right(step: int) -> Callable[[Results, Key], str]:
         if value is None:
             reached = results.middle(key, f"reached_{step}")
             return "-" if reached is None else f"not reached ({reached:,.0f} steps)"
-        return ranged(f"total_s_{step}", 1e3)(results, key) + ("" if value == 1.0 else " **wrong batch**")
+        return ranged(f"total_s_{step}", 1e3)(results, key) + (
+            "" if value == 1.0 else " **wrong batch**"
+        )
 
     return cell
 
@@ -136,7 +148,10 @@ COLUMNS: dict[str, list[Column]] = {
     ],
     "resume": [
         *((f"ms to the batch, step {step:,}", right(step)) for step in CASES["resume"].params),
-        *((f"state, bytes at {step:,}", plain(f"state_{step}")) for step in CASES["resume"].params[1::2]),
+        *(
+            (f"state, bytes at {step:,}", plain(f"state_{step}"))
+            for step in CASES["resume"].params[1::2]
+        ),
     ],
     "start": [
         ("import, s", ranged("import_s")),
@@ -176,7 +191,10 @@ def figures(results: Results, case: str) -> str:
         taken = results.middle(key, "total_s") or results.middle(key, "import_s") or 0.0
         return key[0] != "floor", -ratio if ratio is not None else taken
 
-    rows = ([f"{key[0]}: {key[2]}", *(cell(results, key) for _, cell in columns)] for key in sorted(keys, key=place))
+    rows = (
+        [f"{key[0]}: {key[2]}", *(cell(results, key) for _, cell in columns)]
+        for key in sorted(keys, key=place)
+    )
     return table(("", *(title for title, _ in columns)), rows)
 
 
@@ -195,7 +213,9 @@ def conformance(results: Results) -> str:
         number = notes.setdefault(note, len(notes) + 1)
         if verdict == "none":
             return f"- [{number}]"
-        chained = any(way in why for way in ("three times in a row", "loading twice", "in a used object"))
+        chained = any(
+            way in why for way in ("three times in a row", "loading twice", "in a used object")
+        )
         return f"{'partly' if chained else 'no'} [{number}]"
 
     rows = [[key[0], *(cell(key, name) for name in CHECKS)] for key in keys]
@@ -215,9 +235,15 @@ def conformance(results: Results) -> str:
 def missing(results: Results) -> list[str]:
     """Who is absent, and which rows failed; nothing is left out silently."""
     lines = [f"- {name}: not measured here: {why}." for name, why in results.absent.items()]
-    lines += [f"- {peer}, {CASES[case].title}, {how}: {why}." for (peer, case, how), why in results.failed.items()]
+    lines += [
+        f"- {peer}, {CASES[case].title}, {how}: {why}."
+        for (peer, case, how), why in results.failed.items()
+    ]
     for peer in peers().values():
         for row in peer.rows:
             if "most" in row.facts and peer.name not in results.absent:
-                lines.append(f"- {row.name} beyond {row.facts['most']:,} samples: not run, {row.facts['why']}.")
+                lines.append(
+                    f"- {row.name} beyond {row.facts['most']:,} samples: not run, "
+                    f"{row.facts['why']}."
+                )
     return ["## What is not here", "\n".join(lines)] if lines else []

@@ -1,4 +1,5 @@
-"""Runs the rows of the table, each in a process of its own, in turn, and collects what they found."""
+"""Runs the rows of the table, each in a process of its own, in turn, and collects what they
+found."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ Key = tuple[str, str, str]
 class Results:
     """What was found, by row; what failed and why; who is absent and why."""
 
-    numbers: dict[Key, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    numbers: dict[Key, dict[str, list[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
     words: dict[Key, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     failed: dict[Key, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -75,7 +78,11 @@ class Runner:
         rows = [row for row in rows if key_of(row) not in self.results.failed]
         if not rows:
             return
-        order = {"rows": [[r.peer, r.case, r.how] for r in rows], "scale": asdict(self.scale), **more}
+        order = {
+            "rows": [[r.peer, r.case, r.how] for r in rows],
+            "scale": asdict(self.scale),
+            **more,
+        }
         began = time.perf_counter()
         lines, said, ended = child(order, self.timeout)
         answers = [json.loads(line[1:]) for line in lines if line.startswith("@")]
@@ -88,7 +95,10 @@ class Runner:
             for row in rows:
                 sign = "failed" if key_of(row) in self.results.failed else "ok"
                 place = more.get("step") or more.get("size") or ""
-                print(f"{time.perf_counter() - began:7.1f} s  {row.case:9} {row.name} {place} {sign}", file=sys.stderr)
+                print(
+                    f"{time.perf_counter() - began:7.1f} s  {row.case:9} {row.name} {place} {sign}",
+                    file=sys.stderr,
+                )
 
 
 def key_of(row: Row) -> Key:
@@ -96,12 +106,20 @@ def key_of(row: Row) -> Key:
 
 
 def child(order: dict[str, Any], timeout: float) -> tuple[list[str], str, int | None]:
-    """A process in a session of its own: what a peer leaves running is ended with it, and cannot hold a pipe open."""
-    env = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    """A process in a session of its own: what a peer leaves running is ended with it, and cannot
+    hold a pipe open."""
+    env = {
+        **os.environ,
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     env |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         args = [sys.executable, "-m", "bench.child", json.dumps(order)]
-        process = subprocess.Popen(args, stdout=out, stderr=err, cwd=ROOT, env=env, start_new_session=True)
+        process = subprocess.Popen(
+            args, stdout=out, stderr=err, cwd=ROOT, env=env, start_new_session=True
+        )
         ended: int | None
         try:
             ended = process.wait(timeout)
@@ -128,7 +146,10 @@ def absent(names: list[str], try_import: bool) -> dict[str, str]:
         elif try_import:
             code = f"from bench.table import peers; peers()[{name!r}].load()"
             done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT
+                [sys.executable, "-W", "ignore", "-c", code],
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
             )
             if done.returncode:
                 found[name] = " ".join(done.stderr.strip().splitlines()[-1:])[:300]
@@ -148,7 +169,11 @@ def full(runner: Runner, rows: list[Row], rounds: int) -> None:
     for row in (r for r in rows if CASES[r.case].kind in ("kit", "resume")):
         runner.ask([row])
     steps = {
-        key_of(row): [s for s in CASES["resume"].params if runner.results.middle(key_of(row), f"state_{s}") is not None]
+        key_of(row): [
+            s
+            for s in CASES["resume"].params
+            if runner.results.middle(key_of(row), f"state_{s}") is not None
+        ]
         for row in rows
         if row.case == "resume"
     }
@@ -189,17 +214,22 @@ def quick(runner: Runner, rows: list[Row]) -> None:
 
 
 def ratios(results: Results) -> dict[str, Any]:
-    """What the quick run prints: ratios to the floor by case and peer, and what resuming and memory took."""
+    """What the quick run prints: ratios to the floor by case and peer, and what resuming and memory
+    took."""
     found: dict[str, Any] = defaultdict(dict)
     for (peer, case, _), metrics in results.numbers.items():
         best = max(metrics["ratio"], default=None) if "ratio" in metrics else None
         if best is not None:
             found[case][peer] = max(best, found[case].get(peer, 0.0))
         for metric, values in metrics.items():
-            if metric.startswith(("total_s_", "right_", "over_bare_", "import_s", "off_1e4", "fill")):
+            if metric.startswith(
+                ("total_s_", "right_", "over_bare_", "import_s", "off_1e4", "fill")
+            ):
                 found[f"{case} {metric}"][peer] = median(values)
     for case in [c for c in found if c in CASES]:
         for peer, ratio in found[case].items():
             if peer not in ("penstock", "floor") and "penstock" in found[case]:
                 found[f"{case} penstock over"][peer] = found[case]["penstock"] / ratio
-    return {name: {peer: round(value, 5) for peer, value in row.items()} for name, row in found.items()}
+    return {
+        name: {peer: round(value, 5) for peer, value in row.items()} for name, row in found.items()
+    }

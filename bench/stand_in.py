@@ -1,5 +1,5 @@
-"""An empty torchvision: mosaicml-streaming imports it for helpers that are not used here, and its builds from the
-registry cannot load beside a CPU build of torch."""
+"""An empty torchvision: mosaicml-streaming imports it for helpers that are not used here, and its
+builds from the registry cannot load beside a CPU build of torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-NAMES = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
+NAMES = (
+    "torchvision",
+    "torchvision.datasets",
+    "torchvision.transforms",
+    "torchvision.transforms.functional",
+)
 
 
 def no_torchvision() -> None:

@@ -1,7 +1,8 @@
-"""The two tables: `CASES`, what is measured, and `peers()`, who is measured. A peer is one file in `bench/peers`.
+"""The two tables: `CASES`, what is measured, and `peers()`, who is measured. A peer is one file in
+`bench/peers`.
 
-A peer's file makes one `Peer` and puts a row in it for every case it can do, nothing heavy imported outside of the
-functions:
+A peer's file makes one `Peer` and puts a row in it for every case it can do, nothing heavy imported
+outside of the functions:
 
     PEER = Peer("mine", needs=("mine",), imports="mine.loader")
 
@@ -10,10 +11,10 @@ functions:
         import mine
         return mine.Loader(...)          # any iterable of batches
 
-It takes a `work.Ints`, `work.Mixed` or `work.Docs` and gives batches; for "pack" cases `fill=` counts the real tokens
-and the places of a batch. For "memory" it takes the number of samples and gives batches; for "resume" it gives a
-`Held`; for "kit" a mapping from the checks of `kit.py` to what they run. `quick=True` puts the row into
-`make bench-quick`.
+It takes a `work.Ints`, `work.Mixed` or `work.Docs` and gives batches; for "pack" cases `fill=`
+counts the real tokens and the places of a batch. For "memory" it takes the number of samples and
+gives batches; for "resume" it gives a `Held`; for "kit" a mapping from the checks of `kit.py` to
+what they run. `quick=True` puts the row into `make bench-quick`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from . import peers as folder
 
 @dataclass(frozen=True)
 class Case:
-    """Something to measure: what the reader should know of it, and which way of measuring it takes."""
+    """Something to measure: what the reader should know of it, and which way of measuring it
+    takes."""
 
     name: str
-    kind: str  # "stream", "resume", "start", "workers", "memory", "kit": a function in measure.py or kit.py
+    # "stream", "resume", "start", "workers", "memory", "kit": a function in measure.py or kit.py
+    kind: str
     title: str
     what: str
     params: tuple[int, ...] = ()
@@ -45,7 +48,8 @@ CASES = {
             "overhead",
             "stream",
             "Per-sample overhead",
-            "1,000,000 integers under a full shuffle, a function that adds one, batches of 32, one process.",
+            "1,000,000 integers under a full shuffle, a function that adds one, batches of 32, one "
+            "process.",
             (1_000_000,),
         ),
         *(
@@ -53,7 +57,8 @@ CASES = {
                 f"mix{n}",
                 "stream",
                 f"Mixing {n} sources",
-                "Shuffled sources of integers mixed by weight, the function that adds one, batches of 32, one process.",
+                "Shuffled sources of integers mixed by weight, the function that adds one, batches "
+                "of 32, one process.",
                 (n,),
             )
             for n in (3, 50, 500)
@@ -63,7 +68,8 @@ CASES = {
                 f"pack{length}",
                 "stream",
                 f"Packing into rows of {length:,} tokens",
-                "Lognormal documents (mean about 600 tokens, 8 to 8,192) in a memory-mapped file of uint16, shuffled, "
+                "Lognormal documents (mean about 600 tokens, 8 to 8,192) in a memory-mapped file "
+                "of uint16, shuffled, "
                 "packed, batches of 8 rows of int32.",
                 (length,),
             )
@@ -74,7 +80,8 @@ CASES = {
                 f"tokens{n}",
                 "stream",
                 f"Tokens of {n} source{'s' * (n > 1)}: mixed, shuffled, packed",
-                "The documents of the packing tables, dealt to as many sources, each shuffled, mixed by weight, packed "
+                "The documents of the packing tables, dealt to as many sources, each shuffled, "
+                "mixed by weight, packed "
                 "into rows of 2,048 tokens, batches of 8 rows of int32.",
                 (n,),
             )
@@ -84,66 +91,76 @@ CASES = {
             "move64",
             "stream",
             "Workers: large batches",
-            "Batches of 64 MiB of float32, 16 rows stacked by 2 workers; the floor copies as many bytes in one thread.",
+            "Batches of 64 MiB of float32, 16 rows stacked by 2 workers; the floor copies as many "
+            "bytes in one thread.",
         ),
         Case(
             "move1000",
             "stream",
             "Workers: many small arrays",
-            "Items of 1,000 arrays of 64 bytes, made by 2 workers; the floor makes them in the calling thread.",
+            "Items of 1,000 arrays of 64 bytes, made by 2 workers; the floor makes them in the "
+            "calling thread.",
         ),
         Case(
             "tokenise",
             "stream",
             "Workers: pure Python",
-            "Texts of 2 kB tokenised in pure Python by 2 workers, batches of 32; the floor tokenises in the calling "
+            "Texts of 2 kB tokenised in pure Python by 2 workers, batches of 32; the floor "
+            "tokenises in the calling "
             "thread.",
         ),
         Case(
             "pictures",
             "stream",
             "Workers: pictures",
-            "JPEGs of 256 by 256 decoded with Pillow by 2 workers, batches of 32; the floor is the bare loop in 2 "
+            "JPEGs of 256 by 256 decoded with Pillow by 2 workers, batches of 32; the floor is the "
+            "bare loop in 2 "
             "processes that send nothing back.",
         ),
         Case(
             "waiting",
             "stream",
             "Workers: a slow source",
-            "A source that takes 5 ms over a sample, by 16 workers, batches of 32; the floor waits as long as 16 who "
+            "A source that takes 5 ms over a sample, by 16 workers, batches of 32; the floor waits "
+            "as long as 16 who "
             "wait side by side.",
         ),
         Case(
             "read_random",
             "stream",
             "Reading: batches at random",
-            "Batches of 64 rows at random of a table of 200,000 rows of 400 bytes, as columns; the floor takes them "
+            "Batches of 64 rows at random of a table of 200,000 rows of 400 bytes, as columns; the "
+            "floor takes them "
             "with pyarrow.",
         ),
         Case(
             "read_row",
             "stream",
             "Reading: single rows at random",
-            "One row at a time of the same table, as a dict; the floor takes it with pyarrow from its record batch.",
+            "One row at a time of the same table, as a dict; the floor takes it with pyarrow from "
+            "its record batch.",
         ),
         Case(
             "read_columns",
             "stream",
             "Reading: Parquet from front to back",
-            "Batches of 1,000 neighbours of the same table as Parquet, as columns; the floor is pyarrow's scan.",
+            "Batches of 1,000 neighbours of the same table as Parquet, as columns; the floor is "
+            "pyarrow's scan.",
         ),
         Case(
             "read_blocks",
             "stream",
             "Reading: shuffles of large Parquet files",
-            "Batches of 64 rows of 400 bytes in row groups of 10,000, as many of them as PENSTOCK_BENCH_GROUPS says "
+            "Batches of 64 rows of 400 bytes in row groups of 10,000, as many of them as "
+            "PENSTOCK_BENCH_GROUPS says "
             "(50; 500 are 5 million rows); the floor scans the file in its order.",
         ),
         Case(
             "read_tars",
             "stream",
             "Reading: tars, shuffled",
-            "Samples of 50 kB in two members at random, batches of 16; the floor is a loop of pread.",
+            "Samples of 50 kB in two members at random, batches of 16; the floor is a loop of "
+            "pread.",
         ),
         Case(
             "read_tars_in_order",
@@ -155,13 +172,15 @@ CASES = {
             "index_lines",
             "stream",
             "Indexing JSON lines",
-            "Where lines begin in a file of JSON lines, and its checksums, by all processors; the floor is `wc -l`.",
+            "Where lines begin in a file of JSON lines, and its checksums, by all processors; the "
+            "floor is `wc -l`.",
         ),
         Case(
             "resume",
             "resume",
             "Resume",
-            "Run to a step, keep the state and the batch that follows; in a new process build the pipeline, load the "
+            "Run to a step, keep the state and the batch that follows; in a new process build the "
+            "pipeline, load the "
             "state and take one batch.",
             (10, 10_000, 100_000, 1_000_000_000),
         ),
@@ -176,7 +195,8 @@ CASES = {
             "workers",
             "workers",
             "Starting and closing with workers",
-            "A new process each: import, the first batch of 32 integers from 2 workers; then, while they are inside "
+            "A new process each: import, the first batch of 32 integers from 2 workers; then, "
+            "while they are inside "
             "batches that take 1.6 s, the end of the loader.",
             (100_000,),
         ),
@@ -184,7 +204,8 @@ CASES = {
             "memory",
             "memory",
             "Memory under a full shuffle",
-            "The first 1,000 batches of 32 of a virtual source of integers in an order that is a shuffle of all of "
+            "The first 1,000 batches of 32 of a virtual source of integers in an order that is a "
+            "shuffle of all of "
             "them.",
             (100_000_000, 1_000_000_000),
         ),
@@ -215,11 +236,15 @@ class Row:
 
 
 class Peer:
-    """A library: the distributions whose versions are told, the module whose import is timed (and what must be done
-    before it), and its rows."""
+    """A library: the distributions whose versions are told, the module whose import is timed (and
+    what must be done before it), and its rows."""
 
     def __init__(
-        self, name: str, needs: tuple[str, ...], imports: str, before: Callable[[], None] | None = None
+        self,
+        name: str,
+        needs: tuple[str, ...],
+        imports: str,
+        before: Callable[[], None] | None = None,
     ) -> None:
         self.name, self.needs, self.imports, self.before = name, needs, imports, before
         self.rows: list[Row] = []
@@ -231,7 +256,8 @@ class Peer:
         importlib.import_module(self.imports)
 
     def row(self, case: str, how: str, quick: bool = False, **facts: Any) -> Callable[[Any], Any]:
-        """Put a function into the table: the peer driven in one way for one case (or several, by several rows)."""
+        """Put a function into the table: the peer driven in one way for one case (or several, by
+        several rows)."""
         assert case in CASES, f"{case!r} is no case; they are {', '.join(CASES)}"
 
         def put(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""What the peers are given: integers, mixtures, documents. The same for all of them, made from fixed seeds."""
+"""What the peers are given: integers, mixtures, documents. The same for all of them, made from
+fixed seeds."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Ints:
         """`[fn(data[i]) for i in order]`, 32 at a time, in an order drawn beforehand."""
         import numpy as np
 
-        # A list that was shuffled, as people have it: its integers lie in memory in another order than it has.
+        # A list that was shuffled, as people have it: its integers lie in memory in another order
+        # than it has.
         data, numbers = self.data, np.arange(self.n).astype(object)
         order = numbers[np.random.default_rng(self.seed).permutation(self.n)].tolist()
         while True:
@@ -102,7 +104,9 @@ class Mixed:
         """A source as a list in an order of its own, for peers that only take iterables."""
         import numpy as np
 
-        return np.random.default_rng(self.seed + i).permutation(np.asarray(self.sources[i])).tolist()
+        return (
+            np.random.default_rng(self.seed + i).permutation(np.asarray(self.sources[i])).tolist()
+        )
 
     def source_of(self, values: np.ndarray) -> np.ndarray:
         """Which source each delivered integer is from (one was added to it)."""
@@ -111,7 +115,8 @@ class Mixed:
         return np.searchsorted(np.asarray(self.starts), values - 1, side="right") - 1
 
     def floor(self) -> Iterator[list[int]]:
-        """The loop over shuffled integers: what is left of a mix when nobody has to decide who is next."""
+        """The loop over shuffled integers: what is left of a mix when nobody has to decide who is
+        next."""
         return Ints(1_000_000, self.batch, self.seed).floor()
 
 
@@ -141,7 +146,9 @@ class Docs:
 
         file = self.folder / "tokens.bin"
         if not file.exists():
-            drawn = np.random.default_rng(1).integers(0, 60_000, int(self.offsets[-1]), dtype=np.uint16)
+            drawn = np.random.default_rng(1).integers(
+                0, 60_000, int(self.offsets[-1]), dtype=np.uint16
+            )
             drawn.tofile(part := file.with_suffix(f".{os.getpid()}"))
             part.replace(file)
         return np.memmap(file, np.uint16, "r")
@@ -161,7 +168,12 @@ class Docs:
         """Copies documents into rows, in an order drawn beforehand, and does nothing else."""
         import numpy as np
 
-        ends, order, tokens, size = self.offsets.tolist(), self.order, self.tokens, self.rows * self.length
+        ends, order, tokens, size = (
+            self.offsets.tolist(),
+            self.order,
+            self.tokens,
+            self.rows * self.length,
+        )
         while True:
             buffer, place = np.empty(size, np.int32), 0
             for i in order:
@@ -196,7 +208,8 @@ class MixedDocs(Docs):
 
     @cached_property
     def order(self) -> list[int]:
-        """Documents drawn by weight, those of each source in an order of their own, again and again."""
+        """Documents drawn by weight, those of each source in an order of their own, again and
+        again."""
         import numpy as np
 
         rng, cuts = np.random.default_rng(self.seed), self.cuts
@@ -225,11 +238,14 @@ class Texts:
 
 
 def scratch(name: str) -> Path:
-    """A folder for files that are made once. In memory where there is room: a cold page cache is no peer's fault."""
+    """A folder for files that are made once. In memory where there is room: a cold page cache is no
+    peer's fault."""
     shm = Path("/dev/shm")
     base = str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else tempfile.gettempdir()
     folder = Path(os.environ.get(FOLDER) or tempfile.mkdtemp(prefix="penstock-bench-", dir=base))
-    if FOLDER not in os.environ:  # the children of this process find the same one; it goes when this process does
+    if (
+        FOLDER not in os.environ
+    ):  # the children of this process find the same one; it goes when this process does
         os.environ[FOLDER] = str(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / name).mkdir(parents=True, exist_ok=True)

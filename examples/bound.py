@@ -14,7 +14,9 @@ def tokenize(text: str) -> list[int]:
 web = ps.from_sequence([f" Page {i} " for i in range(300)]).map(clean).map(tokenize)
 code = ps.from_sequence([f"def f{i}(): pass" for i in range(300)]).map(clean)
 math = ps.from_sequence([f"{i} + {i} = {2 * i}" for i in range(300)]).map(clean)
-train = ps.mix({"web": web, "code": code, "math": math}, stop="all_exhausted").batch(8, collate=list)
+train = ps.mix({"web": web, "code": code, "math": math}, stop="all_exhausted").batch(
+    8, collate=list
+)
 
 with ps.Loader(train, profile=True) as loader:
     for _ in loader:

@@ -14,7 +14,9 @@ from penstock.compat.easydata import (
 )
 
 code = Dataset.from_dict({"text": [f"code {i}" for i in range(2_000)]})
-wiki = Dataset.from_dict({"text": [f"wiki {i}" for i in range(5_000)]}).to_iterable_dataset(num_shards=4)
+wiki = Dataset.from_dict({"text": [f"wiki {i}" for i in range(5_000)]}).to_iterable_dataset(
+    num_shards=4
+)
 math = Dataset.from_dict({"text": [f"math {i}" for i in range(50)]})
 
 mixed = block_mixture_interleave(
@@ -34,9 +36,14 @@ mixed.load_state_dict(state)
 print("resumed at row 1,234:", next(iter(mixed)) == expected)
 
 tables = block_mixture_interleave({"code": code, "math": math}, seed=42)
-ranks = [[row["text"] for row in split_dataset_by_node(tables, rank, 4).take(3)] for rank in range(4)]
+ranks = [
+    [row["text"] for row in split_dataset_by_node(tables, rank, 4).take(3)] for rank in range(4)
+]
 whole = [row["text"] for row in tables.take(12)]
-print("four ranks share one sequence:", [text for turn in zip(*ranks, strict=True) for text in turn] == whole)
+print(
+    "four ranks share one sequence:",
+    [text for turn in zip(*ranks, strict=True) for text in turn] == whole,
+)
 
 scheduler = WeightScheduler(
     schedule=[
@@ -47,5 +54,7 @@ scheduler = WeightScheduler(
 )
 print("weights at 5,000:", scheduler.get_weights(5_000))
 source = MixedShardedSource({"code": [*code], "math": [*math]}, weight_scheduler=scheduler)
-late = Counter(row["__source__"] for row in islice(source.open_shard_at_row("mixed_shard_0", 20_000), 1_000))
+late = Counter(
+    row["__source__"] for row in islice(source.open_shard_at_row("mixed_shard_0", 20_000), 1_000)
+)
 print("rows 20,000 to 20,999:", dict(sorted(late.items())))

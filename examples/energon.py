@@ -24,7 +24,9 @@ with tarfile.open(folder / "0.tar", "w") as archive:
 # What `energon prepare` writes.
 (folder / ".nv-meta/.info.json").write_text(json.dumps({"shard_counts": {"0.tar": 60}}))
 (folder / ".nv-meta/split.yaml").write_text("split_parts: {train: [0.tar]}")
-(folder / ".nv-meta/dataset.yaml").write_text("sample_type: CaptioningSample\nfield_map: {image: jpg, caption: txt}")
+(folder / ".nv-meta/dataset.yaml").write_text(
+    "sample_type: CaptioningSample\nfield_map: {image: jpg, caption: txt}"
+)
 
 
 @dataclass

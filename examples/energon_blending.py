@@ -23,7 +23,9 @@ def prepare(folder: Path, samples: int, red: int) -> Path:
                 archive.addfile(member, io.BytesIO(data))
     (meta / ".info.json").write_text(json.dumps({"shard_counts": {"0.tar": samples}}))
     (meta / "split.yaml").write_text("split_parts: {train: [0.tar]}")
-    (meta / "dataset.yaml").write_text("sample_type: CaptioningSample\nfield_map: {image: png, caption: txt}")
+    (meta / "dataset.yaml").write_text(
+        "sample_type: CaptioningSample\nfield_map: {image: png, caption: txt}"
+    )
     return folder
 
 
@@ -39,21 +41,30 @@ class Weighted(energon.DefaultTaskEncoder):
 
 
 def train(folder: Path, batch_size: int, encoder: energon.TaskEncoder):
-    settings = {"shuffle_buffer_size": 100, "max_samples_per_sequence": 100, "task_encoder": encoder}
+    settings = {
+        "shuffle_buffer_size": 100,
+        "max_samples_per_sequence": 100,
+        "task_encoder": encoder,
+    }
     return energon.get_train_dataset(folder, batch_size=batch_size, **settings)
 
 
 cats, dogs = prepare(Path("blend/cats"), 90, red=200), prepare(Path("blend/dogs"), 60, red=100)
 
 # 60 % of the batches are cats, 40 % dogs: exact, in random order.
-blend = energon.BlendDataset((train(cats, 8, Weighted(0.2)), 0.6), (train(dogs, 8, Weighted(0.8)), 0.4))
+blend = energon.BlendDataset(
+    (train(cats, 8, Weighted(0.2)), 0.6), (train(dogs, 8, Weighted(0.8)), 0.4)
+)
 with energon.get_loader(blend) as loader:
     batches = [batch for batch, _ in zip(loader, range(50), strict=False)]
 print("batches", dict(Counter(batch["captions"][0][:4] for batch in batches)))
 print("loss", round(sum(float(batch["images"].mean()) * batch["weight"] for batch in batches), 2))
 
 # 60 % of the samples of every batch.
-parts = [(train(folder, 1, energon.DefaultTaskEncoder()), weight) for folder, weight in ((cats, 6), (dogs, 4))]
+parts = [
+    (train(folder, 1, energon.DefaultTaskEncoder()), weight)
+    for folder, weight in ((cats, 6), (dogs, 4))
+]
 mixed = energon.MixBatchDataset(*parts, batch_size=10, batch_mix_fn=energon.homogeneous_concat_mix)
 with energon.get_loader(mixed) as loader:
     batch = next(iter(loader))

@@ -20,7 +20,9 @@ print(f"element 10**12 of an endless mixture: {mixture[10**12]}")
 # Rare elements: filter, then mix what is left.
 odd = grain.MapDataset.range(1_000).filter(lambda x: x % 2).to_iter_dataset()
 tens = grain.MapDataset.range(1_000).filter(lambda x: x % 10 == 0).to_iter_dataset()
-print("filtered and mixed:", list(islice(grain.IterDataset.mix([odd, tens], weights=[0.7, 0.3]), 10)))
+print(
+    "filtered and mixed:", list(islice(grain.IterDataset.mix([odd, tens], weights=[0.7, 0.3]), 10))
+)
 
 # Hierarchical shuffle: parts in turn, then windows.
 parts = [grain.MapDataset.range(100 * k, 100 * k + 20) for k in range(4)]
@@ -29,7 +31,11 @@ stream = grain.experimental.WindowShuffleIterDataset(
 )
 
 # Computed ahead by threads, saved after 3 batches as JSON, continued with another number of workers.
-it = iter(stream.batch(8).mp_prefetch(grain.MultiprocessingOptions(num_workers=3, per_worker_buffer_size=4)))
+it = iter(
+    stream.batch(8).mp_prefetch(
+        grain.MultiprocessingOptions(num_workers=3, per_worker_buffer_size=4)
+    )
+)
 for _ in range(3):
     next(it)
 state = json.loads(json.dumps(it.get_state()))

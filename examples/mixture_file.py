@@ -12,7 +12,9 @@ from penstock.mixture_files import lint
 here = Path.cwd()
 for name in ("code", "text"):
     (here / name).mkdir()
-    rows = [{"text": f"{name} {i}", "license": ["mit", "gpl"][i % 2], "stars": i} for i in range(400)]
+    rows = [
+        {"text": f"{name} {i}", "license": ["mit", "gpl"][i % 2], "stars": i} for i in range(400)
+    ]
     (here / name / "part.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 os.environ["DATA"] = str(here)

@@ -27,4 +27,6 @@ squares = Squares(1_000_000)
 ds = ps.from_sequence(squares, name="squares").shuffle(seed=3).batch(256)
 with ps.Loader(ds, workers=2) as loader:
     batches = [batch for _, batch in zip(range(100), loader, strict=False)]
-print(f"{len(batches)} batches of {len(batches[0])}, first {batches[0][:3].tolist()}; asked {squares.asked} times")
+print(
+    f"{len(batches)} batches of {len(batches[0])}, first {batches[0][:3].tolist()}; asked {squares.asked} times"
+)

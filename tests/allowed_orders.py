@@ -41,14 +41,18 @@ def whole_documents(below, got, length):
             return f"a row of {len(row['tokens'])} tokens instead of {length}"
         for s in range(1, max(row["segment_ids"]) + 1):
             cells = [
-                (t, p) for t, i, p in zip(row["tokens"], row["segment_ids"], row["positions"], strict=True) if i == s
+                (t, p)
+                for t, i, p in zip(row["tokens"], row["segment_ids"], row["positions"], strict=True)
+                if i == s
             ]
             places = [p for _, p in cells]
             if places != list(range(places[0], places[0] + len(cells))):
                 return f"positions {places} in segment {s}"
             found.append((places[0], [t for t, _ in cells]))
     documents = [[int(t) for t in tokens(x)] for x in below]
-    want = sorted((at, each[at : at + length]) for each in documents for at in range(0, len(each), length))
+    want = sorted(
+        (at, each[at : at + length]) for each in documents for at in range(0, len(each), length)
+    )
     return "" if sorted(found) == want else f"documents {sorted(found)} instead of {want}"
 
 
@@ -56,9 +60,21 @@ def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
     _, inputs, weights, block, stop, caps, _ = d
     names = [name for name, w in zip((n for n, _ in inputs), weights, strict=True) if w]
     share = {n: Fraction(w) for (n, _), w in zip(inputs, weights, strict=True) if w}
-    length: Any = {n: None if endless(c) else sum(1 for _ in passes(c, 0, orders)) for n, c in inputs if n in share}
-    cap = dict(zip((n for n, _ in inputs), caps if isinstance(caps, tuple) else [caps] * len(inputs), strict=True))
-    most: Any = {n: None if cap[n] is None or length[n] is None else floor(cap[n] * length[n]) for n in names}
+    length: Any = {
+        n: None if endless(c) else sum(1 for _ in passes(c, 0, orders))
+        for n, c in inputs
+        if n in share
+    }
+    cap = dict(
+        zip(
+            (n for n, _ in inputs),
+            caps if isinstance(caps, tuple) else [caps] * len(inputs),
+            strict=True,
+        )
+    )
+    most: Any = {
+        n: None if cap[n] is None or length[n] is None else floor(cap[n] * length[n]) for n in names
+    }
     if stop == "all_exhausted":
         most = {n: length[n] if most[n] is None else min(most[n], length[n]) for n in names}
     if stop == "first_exhausted":

@@ -14,12 +14,18 @@ import numpy as np
 
 from penstock.sources import open_files
 
-FORMATS: dict[str, Any] = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
+FORMATS: dict[str, Any] = {
+    "gnu": tarfile.GNU_FORMAT,
+    "pax": tarfile.PAX_FORMAT,
+    "ustar": tarfile.USTAR_FORMAT,
+}
 
 Members = Iterable[tuple[str, bytes | tarfile.TarInfo]]
 
 
-def write(path: Path, members: Members, format: str = "gnu", pax: Mapping[str, str] | None = None) -> Path:
+def write(
+    path: Path, members: Members, format: str = "gnu", pax: Mapping[str, str] | None = None
+) -> Path:
     """An archive by Python's tarfile; a `TarInfo` is written as it is, for links and folders."""
     with tarfile.open(path, "w", format=FORMATS[format], pax_headers=pax) as archive:
         for name, body in members:

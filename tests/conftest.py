@@ -32,22 +32,32 @@ settings.register_profile(
     print_blob=True,
     max_examples=25,
     stateful_step_count=25,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
 settings.register_profile("glance", settings.get_profile("default"), max_examples=4)
-settings.register_profile("soak", settings.get_profile("default"), max_examples=100, stateful_step_count=60)
+settings.register_profile(
+    "soak", settings.get_profile("default"), max_examples=100, stateful_step_count=60
+)
 settings.load_profile("default")
 
 
 def commit() -> str:
     """The commit of this checkout, or the version of the package where there is no git."""
     try:
-        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+        git = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         if git.returncode == 0:
             return git.stdout.strip()
     except OSError:
         pass
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "version"
+    ]
 
 
 def seed_of(commit: str) -> int:
@@ -66,7 +76,9 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What is kept in the cache of a user is kept for one run of the tests: the next may have other files of a name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setenv("RAY_worker_niceness", "0")  # at Ray's own 15, actors stand still beside whatever else is busy
+        patch.setenv(
+            "RAY_worker_niceness", "0"
+        )  # at Ray's own 15, actors stand still beside whatever else is busy
         yield
 
 
@@ -88,6 +100,10 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if done:
-        terminalreporter.write_line("done at random: " + ", ".join(f"{n:,} {what}" for what, n in sorted(done.items())))
+        terminalreporter.write_line(
+            "done at random: " + ", ".join(f"{n:,} {what}" for what, n in sorted(done.items()))
+        )
     seed = config.option.hypothesis_seed
-    terminalreporter.write_line(f"seed of the property tests: {seed}; repeat with --hypothesis-seed={seed}")
+    terminalreporter.write_line(
+        f"seed of the property tests: {seed}; repeat with --hypothesis-seed={seed}"
+    )

@@ -32,7 +32,7 @@ import pytest
 
 import foreign_formats
 from archives import write
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import PenstockError
 from penstock.sources import index_files, open_files
 from penstock.sources.paths import find
@@ -41,7 +41,11 @@ MEMORY = 256 << 20
 SECONDS = 5
 
 TABLE = pa.table(
-    {"n": list(range(40)), "s": [f"word {n}" * (n % 3) for n in range(40)], "t": [[n] * 3] * 40 if (n := 7) else []}
+    {
+        "n": list(range(40)),
+        "s": [f"word {n}" * (n % 3) for n in range(40)],
+        "t": [[n] * 3] * 40 if (n := 7) else [],
+    }
 )
 LINES = "".join(f'{{"n": {n}, "s": "wörd {n * 7919}"}}\n' for n in range(12)).encode()
 
@@ -66,13 +70,17 @@ class Format:
 
 def _arrow(path: Path, compression: Literal["zstd"] | None = None, stream: bool = False) -> None:
     options = ipc.IpcWriteOptions(compression=compression)
-    with (ipc.new_stream if stream else ipc.new_file)(str(path), TABLE.schema, options=options) as writer:
+    with (ipc.new_stream if stream else ipc.new_file)(
+        str(path), TABLE.schema, options=options
+    ) as writer:
         writer.write_table(TABLE, max_chunksize=15)
 
 
 def _many(folder: Path) -> None:
     for number in range(32):
-        (folder / f"{number:02d}.jsonl").write_bytes(LINES[: 40 * (number % 4)].rpartition(b"\n")[0])
+        (folder / f"{number:02d}.jsonl").write_bytes(
+            LINES[: 40 * (number % 4)].rpartition(b"\n")[0]
+        )
 
 
 def _megatron(folder: Path) -> None:
@@ -90,14 +98,22 @@ WHERE = {"where": {"n": {"min": 5}}}
 FORMATS: dict[str, Format] = {
     "jsonl": Format(lambda at: (at / "x.jsonl").write_bytes(LINES), "x.jsonl"),
     "json": Format(lambda at: (at / "x.json").write_text('[{"a": 1}, {"a": [2, "b"]}]'), "x.json"),
-    "text": Format(lambda at: (at / "x.txt").write_bytes(b"one\ntwo\r\n\nthr\xc3\xa9e\nfour"), "x.txt"),
-    "gzip": Format(
-        lambda at: (at / "x.jsonl.gz").write_bytes(gzip.compress(LINES, mtime=0)), "x.jsonl.gz", noticed="sums"
+    "text": Format(
+        lambda at: (at / "x.txt").write_bytes(b"one\ntwo\r\n\nthr\xc3\xa9e\nfour"), "x.txt"
     ),
-    "csv": Format(lambda at: (at / "x.csv").write_bytes(b'n,s\n1,"a, b"\n2,c\n3,"d\ne"\n'), "x.csv"),
+    "gzip": Format(
+        lambda at: (at / "x.jsonl.gz").write_bytes(gzip.compress(LINES, mtime=0)),
+        "x.jsonl.gz",
+        noticed="sums",
+    ),
+    "csv": Format(
+        lambda at: (at / "x.csv").write_bytes(b'n,s\n1,"a, b"\n2,c\n3,"d\ne"\n'), "x.csv"
+    ),
     "tar": Format(lambda at: write(at / "x.tar", MEMBERS), "x.tar"),
     "tar.gz": Format(
-        lambda at: (at / "x.tar.gz").write_bytes(gzip.compress(write(at / "y", MEMBERS).read_bytes(), mtime=0)),
+        lambda at: (at / "x.tar.gz").write_bytes(
+            gzip.compress(write(at / "y", MEMBERS).read_bytes(), mtime=0)
+        ),
         "x.tar.gz",
         noticed="sums",
     ),
@@ -105,24 +121,37 @@ FORMATS: dict[str, Format] = {
     "arrow zstd": Format(lambda at: _arrow(at / "x.arrow", "zstd"), "x.arrow"),
     "arrow stream": Format(lambda at: _arrow(at / "x.arrow", stream=True), "x.arrow"),
     "parquet": Format(
-        lambda at: pq.write_table(TABLE, at / "x.parquet", row_group_size=15), "x.parquet", {"lengths": "t", **WHERE}
+        lambda at: pq.write_table(TABLE, at / "x.parquet", row_group_size=15),
+        "x.parquet",
+        {"lengths": "t", **WHERE},
     ),
     "parquet zstd": Format(
-        lambda at: pq.write_table(TABLE, at / "x.parquet", compression="zstd", write_page_checksum=True), "x.parquet"
+        lambda at: pq.write_table(
+            TABLE, at / "x.parquet", compression="zstd", write_page_checksum=True
+        ),
+        "x.parquet",
     ),
     "many files": Format(_many, "*.jsonl"),
-    "npy": Format(lambda at: np.save(at / "x.npy", np.arange(40, dtype=np.uint16)), "x.npy", noticed="sizes"),
+    "npy": Format(
+        lambda at: np.save(at / "x.npy", np.arange(40, dtype=np.uint16)), "x.npy", noticed="sizes"
+    ),
     "megatron": Format(_megatron, "x.bin", noticed=""),
     "mds": Format(foreign_formats.mds, "mds", noticed="sizes"),
     "mds.gz": Format(foreign_formats.mds_packed, "packed", noticed="sums"),
     "mds.zstd": Format(foreign_formats.mds_zstd, "zstd", noticed="sums"),
-    "tfrecord": Format(foreign_formats.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True),
-    "array_record": Format(foreign_formats.array_record, "records.array_record", noticed="sums", summed=False),
+    "tfrecord": Format(
+        foreign_formats.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True
+    ),
+    "array_record": Format(
+        foreign_formats.array_record, "records.array_record", noticed="sums", summed=False
+    ),
     "datasets": Format(foreign_formats.saved, "saved", summed=False),
     "litdata": Format(foreign_formats.litdata, "lit", noticed="sizes"),
     "hdf5": Format(foreign_formats.hdf5, "arrays.h5", noticed="sizes"),
     "zarr": Format(foreign_formats.zarr, "arrays.zarr", summed=False),
-    "lance": Format(foreign_formats.lance, "table.lance", noticed="sizes", summed=False, threads=True),
+    "lance": Format(
+        foreign_formats.lance, "table.lance", noticed="sizes", summed=False, threads=True
+    ),
     "vortex": Format(foreign_formats.vortex, "table.vortex", noticed="sizes", threads=True),
 }
 
@@ -154,10 +183,17 @@ class Read(NamedTuple):
 
 def read(format: Format, folder: Path) -> Read:
     """What data holds."""
-    source = open_files(str(folder / "data" / format.glob), cache=folder / "cache", **format.options)
+    source = open_files(
+        str(folder / "data" / format.glob), cache=folder / "cache", **format.options
+    )
     lengths = source.lengths()
     rows = [repr(row) for row in source.read(np.arange(min(len(source), 1_000)))]
-    return Read(rows, repr([len(source), None if lengths is None else lengths[:].tolist(), source.digest()["rows"]]))
+    return Read(
+        rows,
+        repr(
+            [len(source), None if lengths is None else lengths[:].tolist(), source.digest()["rows"]]
+        ),
+    )
 
 
 def each(target: Path, body: bytes, many: int) -> Iterator[tuple[Path, str, Callable[[], bytes]]]:
@@ -196,21 +232,31 @@ def problem(format: Format, mode: Mode, cut: bool, found: Read, want: Read) -> s
     """What is wrong with what was read of a damaged file, if anything is."""
     if found == want:
         return ""
-    if mode == "fresh" or (mode == "indexed" and cut):  # a shorter file is another one: its index is made again
+    if mode == "fresh" or (
+        mode == "indexed" and cut
+    ):  # a shorter file is another one: its index is made again
         if format.open_ended and cut and found.rows == want.rows[: len(found.rows)]:
             return ""
-        if format.noticed == "" or (format.noticed == "sizes" and len(found.rows) == len(want.rows)):
+        if format.noticed == "" or (
+            format.noticed == "sizes" and len(found.rows) == len(want.rows)
+        ):
             return ""
     return f"silently wrong: {str(found)[:300]}"
 
 
-def wrong(format: Format, mode: Mode, folder: Path, many: int, seconds: float) -> tuple[int, list[str]]:
+def wrong(
+    format: Format, mode: Mode, folder: Path, many: int, seconds: float
+) -> tuple[int, list[str]]:
     """How many damages were tried, and which of them were read as if nothing were, or ended in another error."""
     expected, kept = prepared(format, folder)
     if mode == "indexed" and not format.summed:
         return 0, []
     targets = kept if mode == "kept" else bodies(folder / "data")
-    cases = [case for target, body in targets.items() for case in each(target, body, -(-many // len(targets)))]
+    cases = [
+        case
+        for target, body in targets.items()
+        for case in each(target, body, -(-many // len(targets)))
+    ]
     tried, problems, until = 0, list[str](), time.monotonic() + seconds
     for number in np.random.default_rng(len(cases)).permutation(len(cases)).tolist():
         target, what, damaged = cases[number]
@@ -228,7 +274,9 @@ def wrong(format: Format, mode: Mode, folder: Path, many: int, seconds: float) -
     return tried, problems
 
 
-def tried_once(format: Format, mode: Mode, folder: Path, what: str, target: Path, expected: Read) -> str:
+def tried_once(
+    format: Format, mode: Mode, folder: Path, what: str, target: Path, expected: Read
+) -> str:
     """What is wrong with how damaged data is read."""
     signal.alarm(SECONDS)
     faulthandler.dump_traceback_later(4 * SECONDS, exit=True)  # where a library never returns
@@ -269,7 +317,10 @@ def damaged(format: Format, many: int, seconds: float) -> dict[str, Any]:
             return {}
         limited(format)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = {mode: wrong(format, mode, Path(scratch, mode), many, seconds / 3) for mode in get_args(Mode)}
+        found = {
+            mode: wrong(format, mode, Path(scratch, mode), many, seconds / 3)
+            for mode in get_args(Mode)
+        }
         more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         return {**found, "memory": (1, [f"{more:,} KiB"] if more > MEMORY >> 10 else [])}
 
@@ -288,7 +339,9 @@ def main(names: Sequence[str], many: int, seconds: float) -> dict[str, dict[str,
         with os.fdopen(ours) as told:
             text = told.read()
         _, status = os.waitpid(child, 0)
-        results[name] = json.loads(text) if text else {"ended": (1, [f"the process ended with {status}"])}
+        results[name] = (
+            json.loads(text) if text else {"ended": (1, [f"the process ended with {status}"])}
+        )
     return results
 
 

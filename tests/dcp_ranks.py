@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import killed_ranks
 import penstock as ps
-from penstock.frames.dcp import LoaderState
-from penstock.frames.trainers import AllRanks
+from penstock.integrations.dcp import LoaderState
+from penstock.integrations.trainers import AllRanks
 
 STEPS = 8
 
@@ -40,20 +40,30 @@ def bad(x: int) -> int:
 
 
 def mixed() -> ps.Dataset:
-    return ps.mix({"a": ps.from_sequence(range(90)), "b": ps.from_sequence(range(200, 260))}, {"a": 2, "b": 1}, seed=4)
+    return ps.mix(
+        {"a": ps.from_sequence(range(90)), "b": ps.from_sequence(range(200, 260))},
+        {"a": 2, "b": 1},
+        seed=4,
+    )
 
 
 KINDS: dict[str, tuple[Callable[[], ps.Dataset], Mapping[str, Any]]] = {
     "indexed": (lambda: mixed().batch(2, collate=list), {}),
     "packed": (lambda: mixed().map(text).pack(64), {"lanes": 6}),
-    "buffered": (lambda: mixed().filter(lambda x: x % 3).shuffle_buffer(24).batch(2, collate=list), {"lanes": 6}),
+    "buffered": (
+        lambda: mixed().filter(lambda x: x % 3).shuffle_buffer(24).batch(2, collate=list),
+        {"lanes": 6},
+    ),
     "weights": (lambda: mixed().batch(2, collate=list), {}),
     "journal": (lambda: mixed().map(bad).batch(2, collate=list), {"on_error": "quarantine"}),
 }
 
 
 def loaders(rank: int, size: int) -> dict[str, ps.Loader]:
-    return {name: ps.Loader(make(), rank=rank, world_size=size, **options) for name, (make, options) in KINDS.items()}
+    return {
+        name: ps.Loader(make(), rank=rank, world_size=size, **options)
+        for name, (make, options) in KINDS.items()
+    }
 
 
 def run(of: Mapping[str, ps.Loader], steps: int) -> dict[str, list[Any]]:
@@ -66,7 +76,10 @@ def changed(of: Mapping[str, ps.Loader]) -> None:
 
 
 def states(of: Mapping[str, ps.Loader], checkpoint: Path | None = None) -> dict[str, Any]:
-    return {name: LoaderState(each, checkpoint, name=name if checkpoint else None) for name, each in of.items()}
+    return {
+        name: LoaderState(each, checkpoint, name=name if checkpoint else None)
+        for name, each in of.items()
+    }
 
 
 def saving(rank: int, checkpoint: Path, asynchronous: bool = False) -> Any:
@@ -86,7 +99,10 @@ def saving(rank: int, checkpoint: Path, asynchronous: bool = False) -> Any:
 
 def apart(rank: int, checkpoint: Path) -> Any:
     """Load checkpoints of ranks at different steps, and of ranks at one step; return the outcomes."""
-    of, found = {name: each for name, each in loaders(rank, 2).items() if name != "weights"}, dict[str, str]()
+    of, found = (
+        {name: each for name, each in loaders(rank, 2).items() if name != "weights"},
+        dict[str, str](),
+    )
     run(of, STEPS + rank)
     for name, loader in of.items():
         for how, place in (("dcp", LoaderState(loader)), ("all ranks", AllRanks(loader))):
@@ -106,7 +122,11 @@ def peers(process: int) -> Any:
     found = dict[str, str]()
     for ranks in (1, 2):
         for ahead in (0, 1):
-            of = {name: each for name, each in loaders(process // 2 % ranks, ranks).items() if name != "weights"}
+            of = {
+                name: each
+                for name, each in loaders(process // 2 % ranks, ranks).items()
+                if name != "weights"
+            }
             run(of, STEPS + ahead * (process == 3))
             for name, loader in of.items():
                 for how, place in (("dcp", LoaderState(loader)), ("all ranks", AllRanks(loader))):
@@ -137,7 +157,9 @@ def loading(rank: int, size: int, checkpoint: Path) -> Any:
     state = {"model": {"weight": torch.zeros(4)}, **states(of, checkpoint)}
     load(state, checkpoint_id=checkpoint)
     assert state["model"]["weight"].tolist() == [7.0] * 4
-    after = {name: state[name].state_dict() for name in KINDS}  # what was loaded can be saved, on the ranks of now
+    after = {
+        name: state[name].state_dict() for name in KINDS
+    }  # what was loaded can be saved, on the ranks of now
     return {
         "keys": {name: list(each) for name, each in after.items()},
         "steps": [json.loads(text)["step"] for each in after.values() for text in each.values()],
@@ -188,18 +210,28 @@ def main(folder: Path) -> None:
     alone = loaders(0, 1)
     first = run(alone, 2 * STEPS)
     changed(alone)
-    told: dict[str, Any] = {"alone": {name: first[name] + rest for name, rest in run(alone, 12).items()}}
+    told: dict[str, Any] = {
+        "alone": {name: first[name] + rest for name, rest in run(alone, 12).items()}
+    }
     for name in ("sync", "async"):
         at = folder / name
-        told[name] = {"saved": ranks(2, folder, lambda rank, at=at: saving(rank, at, at.name == "async"))}
+        told[name] = {
+            "saved": ranks(2, folder, lambda rank, at=at: saving(rank, at, at.name == "async"))
+        }
         for size in (1, 3):
-            told[name][size] = ranks(size, folder, lambda rank, at=at, size=size: loading(rank, size, at))
+            told[name][size] = ranks(
+                size, folder, lambda rank, at=at, size=size: loading(rank, size, at)
+            )
     told["apart"] = ranks(2, folder, lambda rank: apart(rank, folder / "apart"))
     told["peers"] = ranks(4, folder, peers)
     told["group"] = ranks(3, folder, group)
     names = list[str]()
     for dead in (0, 1):
-        names += (name for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1))) if name)
+        names += (
+            name
+            for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1)))
+            if name
+        )
     told["torn"] = ranks(1, folder, lambda _: {name: outcome(folder / name) for name in names})
     told["afterwards"] = ranks(1, folder, lambda _: loading(0, 1, folder / "sync"))
     sys.stdout.write(json.dumps(told))

@@ -25,7 +25,10 @@ def texts(start: int, n: int) -> list[dict[str, bytes]]:
 
 
 def captions(start: int, n: int) -> list[dict[str, bytes]]:
-    return [{"png": picture(i, (4, 4 + i % 3)), "txt": f"caption {i}".encode()} for i in range(start, start + n)]
+    return [
+        {"png": picture(i, (4, 4 + i % 3)), "txt": f"caption {i}".encode()}
+        for i in range(start, start + n)
+    ]
 
 
 def folder(
@@ -51,13 +54,17 @@ def folder(
                         archive.addfile(member, io.BytesIO(data))
             counts[shard] = len(chunk)
             parts.setdefault(split, []).append(shard)
-    form: dict[str, Any] = {"sample_type": {"__module__": "megatron.energon", "__class__": sample_type}}
+    form: dict[str, Any] = {
+        "sample_type": {"__module__": "megatron.energon", "__class__": sample_type}
+    }
     if sample_type != "CrudeSample":
         form["field_map"] = dict(field_map or {"text": "txt"})
     form["subflavors"] = dict(subflavors or {})
     about = path / ".nv-meta"
     about.mkdir(parents=True, exist_ok=True)
-    (about / ".info.json").write_text(json.dumps({"energon_version": "7.4.1", "shard_counts": counts}))
+    (about / ".info.json").write_text(
+        json.dumps({"energon_version": "7.4.1", "shard_counts": counts})
+    )
     (about / "split.yaml").write_text(json.dumps({"split_parts": parts, "exclude": []}))
     (about / "dataset.yaml").write_text(json.dumps(form))
     return path

@@ -85,7 +85,10 @@ def _zstd(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
-PACK: dict[str, Callable[[bytes], bytes]] = {"gz": lambda data: gzip.compress(data, 9, mtime=0), "zstd": _zstd}
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, 9, mtime=0),
+    "zstd": _zstd,
+}
 
 
 def write_mds(
@@ -121,7 +124,9 @@ def write_mds(
         }
 
     for number, start in enumerate(range(0, len(rows), shard)):
-        data = _mds_shard(rows[start : start + shard], columns, json.dumps(config, sort_keys=True).encode())
+        data = _mds_shard(
+            rows[start : start + shard], columns, json.dumps(config, sort_keys=True).encode()
+        )
         raw, packed = kept(f"shard.{number:05d}.mds", data), None
         if compression:
             packed = kept(f"{raw['basename']}.{compression}", PACK[compression](data))
@@ -139,7 +144,9 @@ def _mds_shard(rows: Sequence[Row], columns: Mapping[str, str], config: bytes) -
         sizes = [len(data) for encoding, data in values if encoding not in _SIZES]
         samples.append(np.array(sizes, np.uint32).tobytes() + b"".join(data for _, data in values))
     offsets = np.cumsum([0, *map(len, samples)]) + 4 * (len(samples) + 2) + len(config)
-    return b"".join([np.uint32(len(samples)).tobytes(), offsets.astype(np.uint32).tobytes(), config, *samples])
+    return b"".join(
+        [np.uint32(len(samples)).tobytes(), offsets.astype(np.uint32).tobytes(), config, *samples]
+    )
 
 
 # ---------------------------------------------------------------- TFRecord
@@ -181,7 +188,9 @@ def example(row: Row) -> bytes:
         elif value.dtype == np.float32:
             feature = message(2, message(1, value.tobytes()) if value.size else b"")
         else:
-            feature = message(3, message(1, b"".join(map(varint, value.tolist()))) if value.size else b"")
+            feature = message(
+                3, message(1, b"".join(map(varint, value.tolist()))) if value.size else b""
+            )
         features += message(1, message(1, name.encode()) + message(2, feature))
     return message(1, features)
 
@@ -244,7 +253,11 @@ def _leaf(value: Any) -> bytes:
 
 
 def write_litdata(
-    folder: Path, rows: Sequence[Row], leaves: Mapping[str, str] = LEAVES, chunk: int = 8, **config: Any
+    folder: Path,
+    rows: Sequence[Row],
+    leaves: Mapping[str, str] = LEAVES,
+    chunk: int = 8,
+    **config: Any,
 ) -> Path:
     """Chunks of so many rows, as `litdata.optimize` writes them."""
     folder.mkdir(parents=True)
@@ -258,10 +271,21 @@ def write_litdata(
         data = b"".join([struct.pack("<I", len(items)), offsets.astype("<u4").tobytes(), *items])
         name = f"chunk-0-{number}.bin"
         (folder / name).write_bytes(data)
-        listed.append({"chunk_bytes": len(data), "chunk_size": len(items), "dim": None, "filename": name})
+        listed.append(
+            {"chunk_bytes": len(data), "chunk_size": len(items), "dim": None, "filename": name}
+        )
     leaf: Row = {"type": None, "context": None, "children_spec": []}
-    spec = {"type": "builtins.dict", "context": json.dumps(list(leaves)), "children_spec": [leaf] * len(leaves)}
-    found = {"data_format": list(leaves.values()), "data_spec": json.dumps([1, spec]), "compression": None, **config}
+    spec = {
+        "type": "builtins.dict",
+        "context": json.dumps(list(leaves)),
+        "children_spec": [leaf] * len(leaves),
+    }
+    found = {
+        "data_format": list(leaves.values()),
+        "data_spec": json.dumps([1, spec]),
+        "compression": None,
+        **config,
+    }
     (folder / "index.json").write_text(json.dumps({"chunks": listed, "config": found}))
     return folder
 
@@ -279,7 +303,9 @@ def mds_packed(folder: Path) -> Made:
 
 
 def mds_zstd(folder: Path) -> Made:
-    return Made(write_mds(folder / "zstd", mds_rows(20), compression="zstd"), mds_rows(20), noticed="sums")
+    return Made(
+        write_mds(folder / "zstd", mds_rows(20), compression="zstd"), mds_rows(20), noticed="sums"
+    )
 
 
 def tfrecord(folder: Path) -> Made:
@@ -321,7 +347,13 @@ def hdf5(folder: Path) -> Made:
     arrays, rows = some_arrays(20)
     with h5py.File(folder / "arrays.h5", "w") as file:
         for name, values in arrays.items():
-            file.create_dataset(name, data=values, chunks=(6, *values.shape[1:]), compression="gzip", fletcher32=True)
+            file.create_dataset(
+                name,
+                data=values,
+                chunks=(6, *values.shape[1:]),
+                compression="gzip",
+                fletcher32=True,
+            )
     return Made(folder / "arrays.h5", rows)
 
 

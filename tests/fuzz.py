@@ -34,15 +34,15 @@ import numpy as np
 import foreign_formats
 import penstock as ps
 from damage import Careless
-from penstock.base import seams
-from penstock.base.urls import spelled_out, without_secrets
-from penstock.base.yaml import shallow
 from penstock.compat.mixtures import convert
+from penstock.engine.base import seams
+from penstock.engine.base.urls import spelled_out, without_secrets
+from penstock.engine.base.yaml import shallow
+from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys
 from penstock.mixture_files.reading import Notes, read_text
-from penstock.runtime.cursor import seal, unseal
 from penstock.sources import index_files, mds, open_files, sidecar, tar, tar_places
 from penstock.sources.braces import braces
 from penstock.sources.example import Examples
@@ -90,7 +90,9 @@ def members(data: bytes) -> list[Any]:
 
 
 def places() -> bytes:
-    found = tar_places.Found([0, 1024, 2048], ["a", "ü"], [0, 1, 2], ["txt", "json"], [512, 1536], [3, 9])
+    found = tar_places.Found(
+        [0, 1024, 2048], ["a", "ü"], [0, 1, 2], ["txt", "json"], [512, 1536], [3, 9]
+    )
     return tar_places.encode(found, np.zeros(2, np.uint64))
 
 
@@ -154,7 +156,9 @@ def load_mixture(data: bytes) -> object:
     folder = Path(SCRATCH, "mixture")
     if not folder.exists():
         folder.mkdir()
-        (folder / "a.jsonl").write_text("".join(f'{{"x": {i}, "text": "a b {i}"}}\n' for i in range(20)))
+        (folder / "a.jsonl").write_text(
+            "".join(f'{{"x": {i}, "text": "a b {i}"}}\n' for i in range(20))
+        )
         (folder / "keys.jsonl").write_text('["a", 3]\n')
     (folder / "m.yaml").write_bytes(data)
     lint(folder / "m.yaml")
@@ -181,7 +185,12 @@ def load_tokenizer(data: bytes) -> object:
 
 
 def run_of_states() -> ps.Dataset:
-    return ps.mix({"a": ps.from_sequence(range(40), name="a").shuffle(), "b": ps.from_sequence(range(9), name="b")})
+    return ps.mix(
+        {
+            "a": ps.from_sequence(range(40), name="a").shuffle(),
+            "b": ps.from_sequence(range(9), name="b"),
+        }
+    )
 
 
 def folder_of_states(back: bool) -> bytes:
@@ -195,7 +204,9 @@ def folder_of_states(back: bool) -> bytes:
             ps.save(folder, loader)
     if back:
         ps.restore(folder, loader, step=4)
-    return json.dumps({path.name: json.loads(path.read_bytes()) for path in folder.iterdir()}).encode()
+    return json.dumps(
+        {path.name: json.loads(path.read_bytes()) for path in folder.iterdir()}
+    ).encode()
 
 
 def restore(data: bytes) -> object:
@@ -262,14 +273,17 @@ COLUMNS = [Column("n", "int", 8), Column("text", "str", 0), Column("x", "ndarray
 SAMPLE = struct.pack("<2Iq", 2, 12, 7) + b"ab" + bytes([8, 4, 10]) + bytes(9)
 ARRAY = io.BytesIO()
 np.save(ARRAY, np.arange(9, dtype=np.uint16))
-MEGATRON = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 3) + struct.pack("<2i2q3q", 3, 6, 0, 6, 0, 1, 2)
+MEGATRON = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 3) + struct.pack(
+    "<2i2q3q", 3, 6, 0, 6, 0, 1, 2
+)
 STAMP = sidecar.encode(sidecar.Stamp(1, sidecar.Stat(9, 9), 1, 1, 0))
 MIXTURE = b"mixture:\n  sources:\n    a: {path: a.jsonl, weight: 0.5}\n    b: {path: '${HOME}/b', weight: 1}\nseed: 3\n"
 
 ROWS = b'{"a": 1}\n{"a": 2}\n'
 SERVED = (
     b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\nETag: "a"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n\0----\0'
-    b'HTTP/1.1 206 Partial\r\nContent-Length: 18\r\nContent-Range: bytes 0-17/18\r\nETag: "a"\r\n\r\n' + ROWS
+    b'HTTP/1.1 206 Partial\r\nContent-Length: 18\r\nContent-Range: bytes 0-17/18\r\nETag: "a"\r\n\r\n'
+    + ROWS
 )
 MIXTURES = [
     b"""sources:
@@ -330,8 +344,33 @@ mix = {'a': 0.5, 'b': 10 ** 2}
 W = lm_mixture_data_config(components={'a': 'b'}, weights={'a': 0.5, 'b': 3 ** 2})
 """,
 ]
-NUMBERS = ["0", "-1", "1e300", "1e15", "9" * 25, "9" * 5_000, "4611686018427387904", "1e-300", ".inf", "nan", "1e999"]
-NUMBERS += ["0x" + "f" * 300, "50%", "1e9%", "''", "~", "true", "[1]", "{a: 1}", "x" * 5_000, '"\\0"', "${X:-1}", "*x"]
+NUMBERS = [
+    "0",
+    "-1",
+    "1e300",
+    "1e15",
+    "9" * 25,
+    "9" * 5_000,
+    "4611686018427387904",
+    "1e-300",
+    ".inf",
+    "nan",
+    "1e999",
+]
+NUMBERS += [
+    "0x" + "f" * 300,
+    "50%",
+    "1e9%",
+    "''",
+    "~",
+    "true",
+    "[1]",
+    "{a: 1}",
+    "x" * 5_000,
+    '"\\0"',
+    "${X:-1}",
+    "*x",
+]
 
 
 def renumbered(data: bytes, rng: np.random.Generator) -> bytes:
@@ -346,7 +385,22 @@ def renumbered(data: bytes, rng: np.random.Generator) -> bytes:
     return text.encode()
 
 
-VALUES: list[Any] = [None, -1, 0, 1 << 40, 1 << 62, 10**30, 1.5, True, "x", "9" * 5_000, [], {}, [[]], [0, 1 << 40]]
+VALUES: list[Any] = [
+    None,
+    -1,
+    0,
+    1 << 40,
+    1 << 62,
+    10**30,
+    1.5,
+    True,
+    "x",
+    "9" * 5_000,
+    [],
+    {},
+    [[]],
+    [0, 1 << 40],
+]
 
 
 def resealed(data: bytes, rng: np.random.Generator) -> bytes:
@@ -359,7 +413,9 @@ def resealed(data: bytes, rng: np.random.Generator) -> bytes:
         other = re.sub(r"\d+", lambda found: number if rng.integers(2) else found[0], name, count=3)
         return json.dumps({**states, other: states[name]}).encode()
     if kind == 1:
-        return json.dumps({**states, name: ["pipe", "folder", "link", 3][int(rng.integers(4))]}).encode()
+        return json.dumps(
+            {**states, name: ["pipe", "folder", "link", 3][int(rng.integers(4))]}
+        ).encode()
     if name == "current.json":
         return json.dumps(
             {**states, name: [{"step": 4}, {}][kind % 2] | {"step": VALUES[int(rng.integers(13))]}}
@@ -384,7 +440,9 @@ PARSERS: dict[str, Parser] = {
     "pax records": Parser(tar.records, [b"12 path=a.b\n" * 3, b"30 mtime=1700000000.123456789\n"]),
     "tar file": Parser(read_as("x.tar"), [archive()]),
     "tar index": Parser(
-        lambda data: tar_places.decode(2, data, 4096), [places()], (ValueError, TypeError, RecursionError)
+        lambda data: tar_places.decode(2, data, 4096),
+        [places()],
+        (ValueError, TypeError, RecursionError),
     ),
     "stamps": Parser(sidecar.decode, [STAMP]),
     "lines": Parser(read_as("x.jsonl"), [b'{"a": 1}\n\n{"a": [2.5, "\\u00fc"]}\r\n']),
@@ -396,24 +454,42 @@ PARSERS: dict[str, Parser] = {
         [MDS["index.json"]],
         (PenstockError, ValueError, RecursionError),
     ),
-    "mds shard": Parser(beside("shard.00000.mds", "index.json", MDS["shard.00000.mds"]), [MDS["index.json"]]),
-    "mds sample": Parser(mds.Rows(COLUMNS, ["n", "text", "x"], Path("x.mds")), [SAMPLE], (PenstockError, *BROKEN)),
-    "litdata index": Parser(beside("chunk-0-0.bin", "index.json", LIT["chunk-0-0.bin"]), [LIT["index.json"]]),
-    "litdata chunk": Parser(beside("index.json", "chunk-0-0.bin", LIT["index.json"]), [LIT["chunk-0-0.bin"]]),
+    "mds shard": Parser(
+        beside("shard.00000.mds", "index.json", MDS["shard.00000.mds"]), [MDS["index.json"]]
+    ),
+    "mds sample": Parser(
+        mds.Rows(COLUMNS, ["n", "text", "x"], Path("x.mds")), [SAMPLE], (PenstockError, *BROKEN)
+    ),
+    "litdata index": Parser(
+        beside("chunk-0-0.bin", "index.json", LIT["chunk-0-0.bin"]), [LIT["index.json"]]
+    ),
+    "litdata chunk": Parser(
+        beside("index.json", "chunk-0-0.bin", LIT["index.json"]), [LIT["chunk-0-0.bin"]]
+    ),
     "litdata json": Parser(nested, [b"\x00" * 9, bytes(range(40))], (PenstockError, *BROKEN)),
     "tfrecord": Parser(
         read_as("x.tfrecord"),
-        [b"".join(foreign_formats.record(foreign_formats.example(row)) for row in foreign_formats.example_rows(3))],
+        [
+            b"".join(
+                foreign_formats.record(foreign_formats.example(row))
+                for row in foreign_formats.example_rows(3)
+            )
+        ],
     ),
     "tf.train.Example": Parser(
-        Examples(), [foreign_formats.example(row) for row in foreign_formats.example_rows(4)], (PenstockError, *BROKEN)
+        Examples(),
+        [foreign_formats.example(row) for row in foreign_formats.example_rows(4)],
+        (PenstockError, *BROKEN),
     ),
     "tokens": Parser(read_as("x.npy"), [ARRAY.getvalue()]),
     "megatron index": Parser(beside("x.bin", "x.idx", bytes(18)), [MEGATRON]),
-    "braces": Parser(text(lambda pattern: list(braces(pattern))), [b"part-{000..011}.{a,b{c,d}}", b"{1..3..2}{z"]),
+    "braces": Parser(
+        text(lambda pattern: list(braces(pattern))), [b"part-{000..011}.{a,b{c,d}}", b"{1..3..2}{z"]
+    ),
     "globs": Parser(text(stores._glob), [b"a/**/[!x]*/{b,c}?.jsonl", b"[a-z]**"]),  # pyright: ignore[reportPrivateUsage]
     "urls": Parser(
-        text(lambda url: (without_secrets(url), spelled_out(url))), [b"https://me:secret@host/x?a=b#c", b"s3:/bucket/a"]
+        text(lambda url: (without_secrets(url), spelled_out(url))),
+        [b"https://me:secret@host/x?a=b#c", b"s3:/bucket/a"],
     ),
     "sizes": Parser(text(blocks.bytes_of), [b"200GB", b"1.5 GiB"]),
     "states": Parser(
@@ -421,12 +497,18 @@ PARSERS: dict[str, Parser] = {
         [json.dumps(seal({"step": 3, "sources": [{"rows": 4}]})).encode()],
         (PenstockError, ValueError, RecursionError),
     ),
-    "yaml": Parser(yaml, [MIXTURE, b"a: &x [1, *x]\nb: !!python/object:os.system [x]\n"], (ValueError, RecursionError)),
+    "yaml": Parser(
+        yaml,
+        [MIXTURE, b"a: &x [1, *x]\nb: !!python/object:os.system [x]\n"],
+        (ValueError, RecursionError),
+    ),
     "mixture files": Parser(read_mixture, [MIXTURE]),
     "mixtures": Parser(load_mixture, MIXTURES, change=renumbered),
     "converters": Parser(convert_any, CONVERTED, change=renumbered),
     "keys to leave out": Parser(load_keys, [b'["a", 3]\n["b", 0, 7]\n'], change=renumbered),
-    "folders of states": Parser(restore, [folder_of_states(False), folder_of_states(True)], change=resealed),
+    "folders of states": Parser(
+        restore, [folder_of_states(False), folder_of_states(True)], change=resealed
+    ),
     "servers": Parser(ask_server, [SERVED]),
     "servers' numbers": Parser(ask_server, [SERVED], change=renumbered),
     "packed lines": Parser(read_as("x.jsonl.gz"), [gzip.compress(ROWS * 9)]),
@@ -459,7 +541,9 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
             case 0:
                 out[at : at + 1] = bytes([int(rng.integers(256))])
             case 1:
-                out[at : at + 1] = bytes([out[at] ^ 1 << int(rng.integers(8))]) if at < len(out) else b""
+                out[at : at + 1] = (
+                    bytes([out[at] ^ 1 << int(rng.integers(8))]) if at < len(out) else b""
+                )
             case 2:
                 del out[at : at + width]
             case 3:
@@ -476,7 +560,12 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 
 def wrong(parser: Parser, seconds: float, seed: int = 0) -> tuple[int, list[str]]:
     """How many inputs were tried for so long, and what was neither an answer nor an error that may be."""
-    rng, tried, problems, until = np.random.default_rng(seed), 0, list[str](), time.monotonic() + seconds
+    rng, tried, problems, until = (
+        np.random.default_rng(seed),
+        0,
+        list[str](),
+        time.monotonic() + seconds,
+    )
     LAST.write_bytes(b"")
     for seed_bytes in parser.seeds:
         try:

@@ -40,7 +40,9 @@ FRAMEWORKS = ("torch", "torchdata", "jax", "orbax", "lightning", "transformers",
 
 def imports_a_framework(code: str) -> bool:
     """True if code, or an example in it, imports a framework."""
-    return bool(re.search(rf"^\s*(>>> )?(import|from) ({'|'.join(FRAMEWORKS)})\b", code, re.MULTILINE))
+    return bool(
+        re.search(rf"^\s*(>>> )?(import|from) ({'|'.join(FRAMEWORKS)})\b", code, re.MULTILINE)
+    )
 
 
 def slow_if(condition: bool) -> list[pytest.MarkDecorator]:
@@ -55,20 +57,30 @@ def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
     greedy choice is deterministic: the next combination is one with the most pairs that have not occurred.
     """
     indices = [range(len(factor)) for factor in factors]
-    pairs = {((a, i), (b, j)) for a, b in combinations(range(len(factors)), 2) for i in indices[a] for j in indices[b]}
+    pairs = {
+        ((a, i), (b, j))
+        for a, b in combinations(range(len(factors)), 2)
+        for i in indices[a]
+        for j in indices[b]
+    }
     rows = list(product(*indices))
     chosen = list[tuple[int, ...]]()
     while pairs:
         best = max(rows, key=lambda row: len(pairs & set(combinations(enumerate(row), 2))))
         chosen.append(best)
         pairs -= set(combinations(enumerate(best), 2))
-    return [tuple(factor[i] for factor, i in zip(factors, row, strict=True)) for row in sorted(chosen)]
+    return [
+        tuple(factor[i] for factor, i in zip(factors, row, strict=True)) for row in sorted(chosen)
+    ]
 
 
 def pairwise_first(*factors: Sequence[Any]) -> list[Any]:
     """The full product, of which the combinations that `pairwise` leaves out are marked slow."""
     quick = pairwise(*(range(len(factor)) for factor in factors))
     return [
-        pytest.param(*(factor[i] for factor, i in zip(factors, row, strict=True)), marks=slow_if(row not in quick))
+        pytest.param(
+            *(factor[i] for factor, i in zip(factors, row, strict=True)),
+            marks=slow_if(row not in quick),
+        )
         for row in product(*(range(len(factor)) for factor in factors))
     ]

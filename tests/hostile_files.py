@@ -27,12 +27,12 @@ import numpy as np
 
 from archives import write
 from penstock import Loader, from_sequence, mixture_files, restore
-from penstock.base import seams
 from penstock.compat import energon
+from penstock.engine.base import seams
+from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import opened
-from penstock.runtime.cursor import seal, unseal
 from penstock.sources import index_files, open_files, sidecar
 from penstock.text import Tokenise
 
@@ -51,7 +51,9 @@ def png(chunks: list[tuple[bytes, bytes]], width: int = 1, height: int = 1) -> b
     """A PNG of these sizes with chunks of one's own."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     rest = chunk(b"IDAT", zlib.compress(b"\0" * 4)) + chunk(b"IEND", b"")
@@ -135,7 +137,9 @@ def gzip_bomb(at: Path) -> None:
 
 
 def bomb_in_a_bomb(at: Path) -> None:
-    (at / "x.tar.gz").write_bytes(gzip.compress(write(at / "y", [("1.gz", zeros(100 << 20))]).read_bytes()))
+    (at / "x.tar.gz").write_bytes(
+        gzip.compress(write(at / "y", [("1.gz", zeros(100 << 20))]).read_bytes())
+    )
     assert len(whole(at / "x.tar.gz")[0]["gz"]) < 1 << 20
 
 
@@ -309,7 +313,9 @@ def picture_that_is_large(at: Path) -> None:
 
 def array_that_claims_much(at: Path) -> None:
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)})
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    )
     images.decode_part("npy", file.getvalue(), key="array")
 
 
@@ -364,7 +370,9 @@ def hexadecimal_number_beyond_floats(at: Path) -> None:
 
 
 def share_of_thousands_of_digits(at: Path) -> None:
-    settings(at, f"sources: {{a: {{path: x.jsonl, tokens: {'9' * 5_000}T, slice: ['{'9' * 5_000}%']}}}}")
+    settings(
+        at, f"sources: {{a: {{path: x.jsonl, tokens: {'9' * 5_000}T, slice: ['{'9' * 5_000}%']}}}}"
+    )
 
 
 def variable_of_thousands_of_digits(at: Path) -> None:
@@ -401,7 +409,9 @@ def batch_of_very_many(at: Path) -> None:
 
 
 def group_that_nothing_defines(at: Path) -> None:
-    settings(at, "horizon: {samples: 9}\nsources: {a: {path: x.jsonl, weight: 1, group: g, start: 3}}")
+    settings(
+        at, "horizon: {samples: 9}\nsources: {a: {path: x.jsonl, weight: 1, group: g, start: 3}}"
+    )
 
 
 def many_unknown_keys(at: Path) -> None:
@@ -525,7 +535,9 @@ def npy_of_a_shape_of_true(at: Path) -> None:
 
 
 def csv_of_very_many_columns(at: Path) -> None:
-    (at / "x.csv").write_text(",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join("1" * 100_000) + "\n")
+    (at / "x.csv").write_text(
+        ",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join("1" * 100_000) + "\n"
+    )
     whole(at / "x.csv")
 
 
@@ -560,7 +572,10 @@ class Liar(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         first, _, last = self.headers.get("Range", "bytes=0-9")[6:].partition("-")
-        told = {"Content-Range": f"bytes {first}-{last}/{self.size}", "Content-Length": str(int(last) - int(first) + 1)}
+        told = {
+            "Content-Range": f"bytes {first}-{last}/{self.size}",
+            "Content-Length": str(int(last) - int(first) + 1),
+        }
         self.answer(206, told)
         self.wfile.write(b"[1,")
 
@@ -609,7 +624,8 @@ HARMLESS = {traversal, planted_link_in_the_cache, bomb_in_a_bomb}
 ITEMS: dict[str, Callable[[Path], None]] = {
     name: thing
     for name, thing in list(globals().items())
-    if getattr(thing, "__code__", None) and thing.__code__.co_varnames[: thing.__code__.co_argcount] == ("at",)
+    if getattr(thing, "__code__", None)
+    and thing.__code__.co_varnames[: thing.__code__.co_argcount] == ("at",)
 }
 
 
@@ -619,7 +635,9 @@ def done(item: Callable[[Path], None], at: Path) -> str:
         now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    signal.alarm(30 * SECONDS)  # of a clock that other processes make late; nobody handles it: it ends the process
+    signal.alarm(
+        30 * SECONDS
+    )  # of a clock that other processes make late; nobody handles it: it ends the process
     try:
         item(at)
     except PenstockError as error:
@@ -652,7 +670,14 @@ class Careless(seams.LocalDisk):
 
 
 if __name__ == "__main__":
-    for name in ("pyarrow.csv", "pyarrow.ipc", "PIL.Image", "PIL.PngImagePlugin", "yaml", "zstandard"):
+    for name in (
+        "pyarrow.csv",
+        "pyarrow.ipc",
+        "PIL.Image",
+        "PIL.PngImagePlugin",
+        "yaml",
+        "zstandard",
+    ):
         importlib.import_module(name)
     for size, codec in ((300, "gzip"), (600, "zlib")):  # made once, not by every child
         zeros(size << 20, codec)
@@ -662,5 +687,8 @@ if __name__ == "__main__":
             at = Path(scratch, name, "x")
             at.mkdir(parents=True)
             said = apart(item, at)
-            results[name] = said, [str(one) for one in Path(scratch).rglob("*out*") if one.is_file()]
+            results[name] = (
+                said,
+                [str(one) for one in Path(scratch).rglob("*out*") if one.is_file()],
+            )
     sys.stdout.write(json.dumps(results))

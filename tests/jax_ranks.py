@@ -27,19 +27,34 @@ def free_port() -> int:
 def environment(devices: int) -> dict[str, str]:
     """Of a process with so many CPU devices, whatever the tests run in."""
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JAX_", "XLA_"))
+        },
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
 
 
-def started(n: int, module: str, name: str, asked: Any, devices: int = 1) -> list[subprocess.Popen[str]]:
+def started(
+    n: int, module: str, name: str, asked: Any, devices: int = 1
+) -> list[subprocess.Popen[str]]:
     """`n` processes that run `module.name(asked)`, with so many devices each."""
     port = free_port()
     return [
         subprocess.Popen(
-            [sys.executable, __file__, module, name, str(rank), str(n), str(port), json.dumps(asked)],
+            [
+                sys.executable,
+                __file__,
+                module,
+                name,
+                str(rank),
+                str(n),
+                str(port),
+                json.dumps(asked),
+            ],
             env=environment(devices),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -49,7 +64,9 @@ def started(n: int, module: str, name: str, asked: Any, devices: int = 1) -> lis
     ]
 
 
-def crew(n: int, module: str, name: str, asked: Any = None, devices: int = 1, killed: bool = False) -> list[Any]:
+def crew(
+    n: int, module: str, name: str, asked: Any = None, devices: int = 1, killed: bool = False
+) -> list[Any]:
     """What `n` processes said, by rank; with `killed`, the lines they wrote before they were."""
     running = started(n, module, name, asked, devices)
     try:
@@ -62,7 +79,10 @@ def crew(n: int, module: str, name: str, asked: Any = None, devices: int = 1, ki
     # Who sees the others die may end by the network library before its own signal comes.
     right = -9 in ends and 0 not in ends if killed else not any(ends)
     assert right, "\n".join(errors[-3000:] for _, errors in done)
-    lines = [[json.loads(line[len(MARK) :]) for line in out.splitlines() if line.startswith(MARK)] for out, _ in done]
+    lines = [
+        [json.loads(line[len(MARK) :]) for line in out.splitlines() if line.startswith(MARK)]
+        for out, _ in done
+    ]
     return lines if killed else [each[-1] for each in lines]
 
 

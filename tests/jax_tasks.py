@@ -16,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
 from jax_ranks import say
-from penstock.base.machine import place as found
-from penstock.runtime.forms.jax import share_of
+from penstock.engine.base.machine import place as found
+from penstock.engine.runtime.forms.jax import share_of
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], list[Any]]] = {
     "data": ((8,), ("data",), ["data"]),
@@ -36,13 +36,19 @@ def sharding(name: str, order: list[int] | None = None) -> NamedSharding:
     shape, axes, spec = LAYOUTS[name]
     devices = np.array(jax.devices())[order if order is not None else range(8)]
     return NamedSharding(
-        Mesh(devices.reshape(shape), axes), PartitionSpec(*[tuple(s) if isinstance(s, list) else s for s in spec])
+        Mesh(devices.reshape(shape), axes),
+        PartitionSpec(*[tuple(s) if isinstance(s, list) else s for s in spec]),
     )
 
 
 def rows(n: int = 48) -> ps.Dataset:
     def sample(i: int) -> dict[str, Any]:
-        return {"x": np.full(4, i, np.int32), "inner": {"y": np.float32(i) / 2}, "name": f"row {i}", "on": i % 3 == 0}
+        return {
+            "x": np.full(4, i, np.int32),
+            "inner": {"y": np.float32(i) / 2},
+            "name": f"row {i}",
+            "on": i % 3 == 0,
+        }
 
     return ps.from_sequence(range(n), name="numbers").shuffle(seed=5).map(sample)
 
@@ -121,7 +127,9 @@ def document(x: int) -> Any:
 
 
 def sources() -> dict[str, ps.Dataset]:
-    return {name: ps.from_sequence(range(90), name=name).shuffle(seed=4).repeat() for name in ("a", "b")}
+    return {
+        name: ps.from_sequence(range(90), name=name).shuffle(seed=4).repeat() for name in ("a", "b")
+    }
 
 
 def mixed() -> ps.Dataset:
@@ -135,7 +143,12 @@ RUNS: dict[str, Callable[[int], tuple[ps.Dataset, dict[str, Any]]]] = {
     "journal": lambda world: (mixed().map(failing).batch(12 // world), {"on_error": "quarantine"}),
 }
 """Runs whose global steps do not depend on the number of ranks, or (in lanes) whose items come to them in turn."""
-WAYS = {"indexed": ["sync"], "packed": ["sync", "async", "v1", "v1 async"], "buffered": ["async"], "journal": ["v1"]}
+WAYS = {
+    "indexed": ["sync"],
+    "packed": ["sync", "async", "v1", "v1 async"],
+    "buffered": ["async"],
+    "journal": ["v1"],
+}
 STEPS = 6
 
 
@@ -160,19 +173,23 @@ def save(loader: ps.Loader, path: str, way: str) -> list[Any]:
     import orbax.checkpoint as ocp
     from orbax.checkpoint.experimental import v1
 
-    from penstock.frames.orbax import Checkpointable, Save
+    from penstock.integrations.orbax import Checkpointable, Save
 
     if way == "v1":
         v1.save_checkpointables(path, {"model": model(), "data": Checkpointable(loader)})
         return []
     if way == "v1 async":
-        response = v1.save_checkpointables_async(path, {"model": model(), "data": Checkpointable(loader)})
+        response = v1.save_checkpointables_async(
+            path, {"model": model(), "data": Checkpointable(loader)}
+        )
         ahead = keys_of(loader, 1)
         response.result()
         return ahead
     options = ocp.CheckpointManagerOptions(enable_async_checkpointing=way == "async")
     with ocp.CheckpointManager(path, options=options) as manager:
-        manager.save(7, args=ocp.args.Composite(model=ocp.args.StandardSave(model()), data=Save(loader)))
+        manager.save(
+            7, args=ocp.args.Composite(model=ocp.args.StandardSave(model()), data=Save(loader))
+        )
         return keys_of(loader, 1)
 
 
@@ -180,7 +197,7 @@ def restore(loader: ps.Loader, path: str, way: str) -> None:
     import orbax.checkpoint as ocp
     from orbax.checkpoint.experimental import v1
 
-    from penstock.frames.orbax import Checkpointable, Restore
+    from penstock.integrations.orbax import Checkpointable, Restore
 
     if way.startswith("v1"):
         v1.load_checkpointables(path, {"data": Checkpointable(loader)})
@@ -220,12 +237,17 @@ def dying(folder: str) -> Any:
     """Saves twice, and is killed in the middle of the second, when the state lies in its folder already."""
     import orbax.checkpoint as ocp
 
-    from penstock.frames.orbax import Save
+    from penstock.integrations.orbax import Save
 
     class Killing:
         def result(self, timeout: float | None = None) -> None:
-            until = time.monotonic() + 60  # the other process ends with this one, and may not have written yet
-            while len(list(Path(folder).glob("2*/data*/process_*-of-2.json"))) < 2 and time.monotonic() < until:
+            until = (
+                time.monotonic() + 60
+            )  # the other process ends with this one, and may not have written yet
+            while (
+                len(list(Path(folder).glob("2*/data*/process_*-of-2.json"))) < 2
+                and time.monotonic() < until
+            ):
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -259,14 +281,16 @@ def training(asked: dict[str, Any]) -> Any:
     import orbax.checkpoint as ocp
 
     from jax_flow import flow
-    from penstock.frames.orbax import Restore, Save
+    from penstock.integrations.orbax import Restore, Save
 
     mesh = Mesh(np.array(jax.devices()), "data")
     rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     batches = ps.Loader(flow(asked["mixture"], 8 // jax.process_count()), to="jax", device=rows)
 
     def loss(w: Any, row: dict[str, Any]) -> Any:
-        known = (row["segment_ids"][:, 1:] == row["segment_ids"][:, :-1]) & (row["segment_ids"][:, 1:] > 0)
+        known = (row["segment_ids"][:, 1:] == row["segment_ids"][:, :-1]) & (
+            row["segment_ids"][:, 1:] > 0
+        )
         said = jax.nn.log_softmax(w[row["tokens"][:, :-1]])
         right = jnp.take_along_axis(said, row["tokens"][:, 1:, None], axis=-1)[..., 0]
         return -(right * known).sum() / known.sum()
@@ -291,7 +315,10 @@ def training(asked: dict[str, Any]) -> Any:
                 os.kill(os.getpid(), signal.SIGKILL)
             if number % 3 == 2:
                 manager.save(
-                    number + 1, args=ocp.args.Composite(model=ocp.args.StandardSave({"w": w}), data=Save(batches))
+                    number + 1,
+                    args=ocp.args.Composite(
+                        model=ocp.args.StandardSave({"w": w}), data=Save(batches)
+                    ),
                 )
     batches.close()
     return told

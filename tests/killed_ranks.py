@@ -54,4 +54,6 @@ def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None
                 os.kill(other, signal.SIGKILL)
         elif status and not killed:
             raise SystemExit(f"a rank ended with {status}")
-    return None if killed else [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(size)]
+    return (
+        None if killed else [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(size)]
+    )

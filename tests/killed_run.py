@@ -27,11 +27,15 @@ FLOWS: dict[str, Callable[[], ps.Dataset]] = {
     "batches": lambda: rows(900).map(slow).batch(3),
     "filtered": lambda: rows(900).map(slow).filter(lambda row: row["x"] % 3).batch(2),
     "packed": lambda: rows(700).map(lambda x: slow(x)["many"][: x % 60 + 1]).pack(128),
-    "mixed": lambda: ps.mix({"a": rows(300).map(slow), "b": rows(500).map(slow)}, {"a": 1, "b": 2}, seed=1).limit(700),
+    "mixed": lambda: ps.mix(
+        {"a": rows(300).map(slow), "b": rows(500).map(slow)}, {"a": 1, "b": 2}, seed=1
+    ).limit(700),
 }
 
 ENDLESS: dict[str, Callable[[], ps.Dataset]] = {
-    "mixed": lambda: ps.mix({"a": rows(150).map(slow), "b": rows(200).map(slow)}, {"a": 1, "b": 2}, seed=1),
+    "mixed": lambda: ps.mix(
+        {"a": rows(150).map(slow), "b": rows(200).map(slow)}, {"a": 1, "b": 2}, seed=1
+    ),
     "filtered": lambda: rows(400).map(slow).filter(lambda row: row["x"] % 3).repeat(),
     "packed": lambda: rows(300).map(lambda x: slow(x)["many"][: x % 60 + 1]).pack(128).repeat(),
 }
@@ -40,7 +44,9 @@ ENDLESS: dict[str, Callable[[], ps.Dataset]] = {
 
 def told(item: dict[str, Any]) -> Any:
     """An item as plain JSON, short."""
-    return {name: [np.ravel(value)[:20].tolist(), int(np.sum(value))] for name, value in item.items()}
+    return {
+        name: [np.ravel(value)[:20].tolist(), int(np.sum(value))] for name, value in item.items()
+    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import penstock as ps
-from penstock.base.seams import LocalDisk, pretend
+from penstock.engine.base.seams import LocalDisk, pretend
 from penstock.writing import ShardFormat, write
 
 

@@ -52,7 +52,9 @@ def no_leaks() -> Iterator[None]:
     yield
     if our_threads() <= threads and set(open_files()) <= set(files):
         return
-    patience = time.monotonic() + 120  # in all: where a test failed its traceback keeps loaders alive
+    patience = (
+        time.monotonic() + 120
+    )  # in all: where a test failed its traceback keeps loaders alive
     while (left := our_threads() - threads) and time.monotonic() < patience:
         gc.collect()  # does nothing while another thread collects, which may wait for a loader to close
         for thread in left:

@@ -20,7 +20,12 @@ from foreign_formats import Made, Row
 def streaming() -> Any:
     """MosaicML's package, with an empty torchvision where there is none that can be loaded: it is for other helpers."""
     pytest.importorskip("torch")
-    names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
+    names = (
+        "torchvision",
+        "torchvision.datasets",
+        "torchvision.transforms",
+        "torchvision.transforms.functional",
+    )
     if names[0] not in sys.modules:
         found = {name: ModuleType(name) for name in names}
         for name, module in found.items():
@@ -37,7 +42,9 @@ def streaming() -> Any:
 
 def _mds(folder: Path, name: str, **options: Any) -> Made:
     tool, rows = streaming(), foreign_formats.mds_rows(20)
-    with tool.MDSWriter(out=str(folder / name), columns=foreign_formats.MDS, size_limit=900, **options) as writer:
+    with tool.MDSWriter(
+        out=str(folder / name), columns=foreign_formats.MDS, size_limit=900, **options
+    ) as writer:
         for row in rows:
             writer.write(row)
     assert len([*folder.glob(f"{name}/shard.*")]) > 2
@@ -68,7 +75,12 @@ def _lit_row(number: int) -> Row:
 def litdata_tokens(folder: Path) -> Made:
     module: Any = pytest.importorskip("litdata")
     out = folder / "litdata tokens by its tool"
-    options: Any = {"chunk_size": 60, "item_loader": module.TokensLoader(), "num_workers": 1, "verbose": False}
+    options: Any = {
+        "chunk_size": 60,
+        "item_loader": module.TokensLoader(),
+        "num_workers": 1,
+        "verbose": False,
+    }
     module.optimize(_lit_tokens, list(range(1, 16)), str(out), **options)
     return Made(out, [np.arange(count, dtype=np.int64) for count in range(1, 16)])  # type: ignore[list-item]
 
@@ -85,7 +97,10 @@ def tfrecord(folder: Path) -> Made:
     kinds = {"id": "int", "image": "byte", "scores": "float", "tokens": "int", "words": "byte"}
     writer = module.TFRecordWriter(str(path))
     for row in rows:
-        given = {name: value if isinstance(value, list) else value.tolist() for name, value in row.items()}
+        given = {
+            name: value if isinstance(value, list) else value.tolist()
+            for name, value in row.items()
+        }
         writer.write({name: (value, kinds[name]) for name, value in given.items()})
     writer.close()
     return Made(path, rows)
@@ -93,7 +108,11 @@ def tfrecord(folder: Path) -> Made:
 
 def tensorflow(folder: Path) -> Made:
     module: Any = pytest.importorskip("tensorflow")
-    rows, path, train = foreign_formats.example_rows(12), folder / "by tensorflow.tfrecord", module.train
+    rows, path, train = (
+        foreign_formats.example_rows(12),
+        folder / "by tensorflow.tfrecord",
+        module.train,
+    )
 
     def feature(value: Any) -> Any:
         if isinstance(value, list):
@@ -115,7 +134,9 @@ def energon(folder: Path) -> Made:
     root = folder / "energon"
     root.mkdir()
     rows = [row for part in range(2) for row in _pairs(root, f"part-{part}.tar", 20 * part).rows]
-    prepare = "import sys; from megatron.energon.tools.prepare import command; command.main(sys.argv[1:])"
+    prepare = (
+        "import sys; from megatron.energon.tools.prepare import command; command.main(sys.argv[1:])"
+    )
     options = ["--non-interactive", "--num-workers", "1", "--sample-type", "CrudeWebdataset"]
     command = [sys.executable, "-c", prepare, *options, "--split-parts", "train:.*", str(root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -130,7 +151,10 @@ def _pairs(folder: Path, name: str, first: int = 0) -> Made:
     rows = list[Row]()
     with TarWriter(str(folder / name)) as sink:
         for i in range(first, first + 20):
-            key, parts = f"train/{i:05d}", {"jpg": bytes([i]) * i, "cls": b"%d" % (i % 3), "txt": f"ü {i}".encode()}
+            key, parts = (
+                f"train/{i:05d}",
+                {"jpg": bytes([i]) * i, "cls": b"%d" % (i % 3), "txt": f"ü {i}".encode()},
+            )
             sink.write({"__key__": key, **parts})
             rows.append({"__key__": key, "__shard__": name, **parts})
     return Made(folder / name, rows)

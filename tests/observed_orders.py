@@ -58,7 +58,9 @@ class Orders:
     def __call__(self, node: Any, k: int):
         if (node, k) not in self._known:
             counts: list[Count] = []
-            order, whole = run(build(self._over_places(node, counts)), k, MOST, restart=counts, lanes=1)
+            order, whole = run(
+                build(self._over_places(node, counts)), k, MOST, restart=counts, lanes=1
+            )
             found = allowed(node, k, order, whole, self)
             assert not found, f"pass {k} of {show(node)}: {found}"
             self._known[node, k] = order, whole
@@ -79,12 +81,22 @@ class Orders:
 
     def _over_places(self, node: Any, counts: list[Count]) -> Any:
         if node[0] == "mix":
-            inputs = tuple((n, ("map", self._placed(c, counts), partial(labelled, n))) for n, c in node[1])
+            inputs = tuple(
+                (n, ("map", self._placed(c, counts), partial(labelled, n))) for n, c in node[1]
+            )
             bare = ("mix", inputs, *node[2:])
         else:
             bare = (node[0], self._placed(node[1], counts), *node[2:])
         for name, seed in reversed(self._above[node]):
-            bare = ("mix", ((name, bare),), (1,), 1, "restart" if endless(node) else "all_exhausted", None, seed)
+            bare = (
+                "mix",
+                ((name, bare),),
+                (1,),
+                1,
+                "restart" if endless(node) else "all_exhausted",
+                None,
+                seed,
+            )
         return bare if self._seed is None else ("seed", bare, self._seed)
 
     def _placed(self, child: Any, counts: list[Count]) -> Any:
@@ -104,7 +116,9 @@ def _seed(recipe: Any) -> int | None:
     return recipe[2]
 
 
-def run(ds: ps.Dataset, k: int, most: int, restart: Iterable[Count] = (), **options: Any) -> tuple[list[Any], bool]:
+def run(
+    ds: ps.Dataset, k: int, most: int, restart: Iterable[Count] = (), **options: Any
+) -> tuple[list[Any], bool]:
     """At most `most` samples of pass `k`, and whether that was all of it. `restart` are set to 0 before it."""
     with ps.Loader(ds, **options) as loader:
         for _ in range(k):
@@ -139,4 +153,6 @@ def row(x: dict[str, Any]) -> dict[str, Any]:
     """A packed row, with its padding blanked: only which cells are padding is documented."""
     ids = plain(x["segment_ids"])
     cells = {k: plain(x[k]) for k in ("tokens", "positions")}
-    return {"segment_ids": ids} | {k: [c if i else 0 for c, i in zip(v, ids, strict=True)] for k, v in cells.items()}
+    return {"segment_ids": ids} | {
+        k: [c if i else 0 for c, i in zip(v, ids, strict=True)] for k, v in cells.items()
+    }

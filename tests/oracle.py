@@ -17,7 +17,13 @@ INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map"
 
 
 def children(d):
-    return [c for _, c in d[1]] if d[0] == "mix" else list(d[1]) if d[0] in ("concat", "zip") else [d[1]]
+    return (
+        [c for _, c in d[1]]
+        if d[0] == "mix"
+        else list(d[1])
+        if d[0] in ("concat", "zip")
+        else [d[1]]
+    )
 
 
 def leaf(d):
@@ -68,7 +74,11 @@ def again(d):
     """Whether it is said what a second pass is: not of what draws on a pass that never ends, say."""
     if d[0] == "mix" and d[4] == "all_exhausted_oversample" and not indexed(d):
         return False
-    if leaf(d) or d[0] in ("slice", "select", "shard", "limit") or (d[0] == "skip" and indexed(d) and not endless(d)):
+    if (
+        leaf(d)
+        or d[0] in ("slice", "select", "shard", "limit")
+        or (d[0] == "skip" and indexed(d) and not endless(d))
+    ):
         return True
     return not endless(d) and all(map(again, children(d)))
 
@@ -116,7 +126,9 @@ def passes(d, k, orders):
         case ("select", _, places):
             yield from map(list(below(0)).__getitem__, places)
         case ("skip", child, n):
-            yield from islice(below(0) if indexed(child) and not endless(child) else below(), n, None)
+            yield from islice(
+                below(0) if indexed(child) and not endless(child) else below(), n, None
+            )
         case ("limit", _, n):
             yield from islice(below(0), n)
         case ("concat", inputs):
@@ -136,7 +148,10 @@ def passes(d, k, orders):
             yield from end_to_end(below(), length, multiple)
         case ("with_source", _):
             name = source_name(d)
-            yield from ({**x, "__source__": name, "__epoch__": k, "__index__": i} for i, x in enumerate(below()))
+            yield from (
+                {**x, "__source__": name, "__epoch__": k, "__index__": i}
+                for i, x in enumerate(below())
+            )
         case ("seed", _, _):
             yield from below()
         case ("shuffle" | "shuffle_buffer", _, _) | ("window", _, _, _):
@@ -154,7 +169,9 @@ def mixed(d, inputs, k, orders):
     if indexed(d) or d[4] != "restart" or d[5] is None:
         begun = Counter(name for j in range(k) for name, i in orders(d, j) if i == 0)
     else:  # woven: every input begins at a pass that none has reached
-        caps = [d[5]] if isinstance(d[5], int | float) else d[5]  # one for all inputs, or one for each
+        caps = (
+            [d[5]] if isinstance(d[5], int | float) else d[5]
+        )  # one for all inputs, or one for each
         begun = Counter({name: k * max(map(ceil, caps)) for name in inputs})
     now = {}
     for name, i in orders(d, k):
@@ -208,7 +225,10 @@ def end_to_end(documents, length, multiple=1):
         ]
     )
     for row in rows(cells, length, False):
-        segment = {number: s for s, number in enumerate(dict.fromkeys(n for _, n, _ in row if n is not None), 1)}
+        segment = {
+            number: s
+            for s, number in enumerate(dict.fromkeys(n for _, n, _ in row if n is not None), 1)
+        }
         row = [*row, *[nothing] * (length - len(row))]
         yield {"tokens": [int(t) for t, _, _ in row], "positions": [p for _, _, p in row],
                "segment_ids": [segment.get(n, 0) for _, n, _ in row]}  # fmt: skip

@@ -9,7 +9,9 @@ from typing import Any
 from archives import some, write
 
 
-def folder(path: Path, *, splits: Any = None, exclude: Any = (), counts: Any = None, **form: Any) -> Path:
+def folder(
+    path: Path, *, splits: Any = None, exclude: Any = (), counts: Any = None, **form: Any
+) -> Path:
     """A prepared folder of three shards with two samples each."""
     (path / ".nv-meta").mkdir(parents=True)
     members = some(6)
@@ -18,7 +20,10 @@ def folder(path: Path, *, splits: Any = None, exclude: Any = (), counts: Any = N
     put(
         path,
         ".info.json",
-        {"energon_version": "7.0", "shard_counts": counts or {f"{part}.tar": 2 for part in range(3)}},
+        {
+            "energon_version": "7.0",
+            "shard_counts": counts or {f"{part}.tar": 2 for part in range(3)},
+        },
     )
     splits = splits or {"train": ["{2..1}.tar"], "val": ["0.tar"]}
     put(path, "split.json", {"split_parts": splits, "exclude": list(exclude)})
@@ -28,4 +33,6 @@ def folder(path: Path, *, splits: Any = None, exclude: Any = (), counts: Any = N
 
 
 def put(path: Path, name: str, value: Any) -> None:
-    (path / ".nv-meta" / name).write_text(value if isinstance(value, str) else json.dumps(value))  # JSON is YAML too
+    (path / ".nv-meta" / name).write_text(
+        value if isinstance(value, str) else json.dumps(value)
+    )  # JSON is YAML too

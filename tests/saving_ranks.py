@@ -20,7 +20,11 @@ ATTEMPTS, STEPS, EVERY = 18, 8, 2
 
 
 def rows() -> ps.Dataset:
-    return ps.mix({"a": ps.from_sequence(range(90)), "b": ps.from_sequence(range(200, 260))}, {"a": 2, "b": 1}, seed=4)
+    return ps.mix(
+        {"a": ps.from_sequence(range(90)), "b": ps.from_sequence(range(200, 260))},
+        {"a": 2, "b": 1},
+        seed=4,
+    )
 
 
 KINDS: dict[str, Callable[[], ps.Dataset]] = {
@@ -53,16 +57,31 @@ def main(folder: Path, kind: str) -> None:
         logs.append([folder / f"log-{attempt}-{rank}" for rank in range(size)])
         together = multiprocessing.get_context("fork").Barrier(size)
 
-        def do(rank: int, attempt: int = attempt, size: int = size, keep: Any = keep, together: Any = together) -> None:
+        def do(
+            rank: int,
+            attempt: int = attempt,
+            size: int = size,
+            keep: Any = keep,
+            together: Any = together,
+        ) -> None:
             if attempt < ATTEMPTS and rank == attempt % size:
                 dying(states, attempt * 5 % 13 + 1)
-            train(ps.Loader(ds, rank=rank, world_size=size, lanes=6), states, logs[attempt][rank], keep, together)
+            train(
+                ps.Loader(ds, rank=rank, world_size=size, lanes=6),
+                states,
+                logs[attempt][rank],
+                keep,
+                together,
+            )
 
         died.append(ranks(size, folder, do) is None)
     alone, again = (ps.Loader(ds, rank=0, world_size=1, lanes=6) for _ in range(2))
     undone, given, restored = ps.restore(states, again) or 0, list[Any](), list[list[int]]()
     for attempt in reversed(logs):
-        lines = [[json.loads(line) for line in log.read_text().splitlines() if line.endswith("]")] for log in attempt]
+        lines = [
+            [json.loads(line) for line in log.read_text().splitlines() if line.endswith("]")]
+            for log in attempt
+        ]
         given += [key for each in lines for step, key in each[1:] if step <= undone]
         restored.append(sorted({each[0][0] for each in lines}))
         undone = restored[-1][0]

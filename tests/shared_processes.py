@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import executors
-from penstock.runtime.executors.processes import Processes
+from penstock.engine.runtime import executors
+from penstock.engine.runtime.executors.processes import Processes
 
 
 class Lent:
@@ -28,7 +28,9 @@ def shared_processes(workers: int = 2) -> Iterator[None]:
     owner, hired = Processes(workers), executors.hired
 
     def lent(executor: Any, workers: int, *more: Any) -> Any:
-        return Lent(owner) if executor == "processes" and workers else hired(executor, workers, *more)
+        return (
+            Lent(owner) if executor == "processes" and workers else hired(executor, workers, *more)
+        )
 
     try:
         with pytest.MonkeyPatch.context() as patch:

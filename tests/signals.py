@@ -58,7 +58,9 @@ class Interrupter:
         if self.left > 0 or self.raised:
             return
         while frame is not None:
-            if frame.f_code.co_name in _SWALLOWED or frame.f_code.co_filename.endswith("weakref.py"):
+            if frame.f_code.co_name in _SWALLOWED or frame.f_code.co_filename.endswith(
+                "weakref.py"
+            ):
                 return
             frame = frame.f_back
         self.raised = True

@@ -33,7 +33,10 @@ class Rollouts:
         self.random = random.Random(self.seed)
         self.over = [False] * self.ranks
         self.flight: list[dict[str, Any]] = [{} for _ in range(self.ranks)]
-        self.loaders = [ps.Loader(self.make(), rank=r, world_size=self.ranks, lanes=48) for r in range(self.ranks)]
+        self.loaders = [
+            ps.Loader(self.make(), rank=r, world_size=self.ranks, lanes=48)
+            for r in range(self.ranks)
+        ]
 
     def load(self, saved: dict[str, Any] | None) -> Rollouts:
         """Go on from a checkpoint, whatever the ranks were then."""
@@ -82,7 +85,10 @@ class Rollouts:
 
 def prompts() -> ps.Dataset:
     """900 prompts of two sources, each a number of its own."""
-    inputs = {"easy": ps.from_sequence(range(600)).shuffle(), "hard": ps.from_sequence(range(1000, 1300)).shuffle()}
+    inputs = {
+        "easy": ps.from_sequence(range(600)).shuffle(),
+        "hard": ps.from_sequence(range(1000, 1300)).shuffle(),
+    }
     return ps.mix(inputs, {"easy": 2, "hard": 1}, seed=4, stop="all_exhausted")
 
 

@@ -24,16 +24,25 @@ def table(start: int = 0, rows: int = N) -> Any:
             "id": pa.array(numbers, pa.int64()),
             "text": [None if n % 11 == 0 else f"wörd {n}" for n in numbers],
             "score": pa.array([None if n % 7 == 0 else n / 2 for n in numbers], pa.float64()),
-            "tokens": pa.array([None if n % 13 == 0 else list(range(n % 5)) for n in numbers], pa.list_(pa.int32())),
+            "tokens": pa.array(
+                [None if n % 13 == 0 else list(range(n % 5)) for n in numbers], pa.list_(pa.int32())
+            ),
             "wide": pa.array([[n] * (n % 3) for n in numbers], pa.large_list(pa.float32())),
             "vector": pa.array(
-                [None if n % 17 == 0 and VECTORS_WITH_NULLS else [n, n + 1] for n in numbers], pa.list_(pa.float64(), 2)
+                [None if n % 17 == 0 and VECTORS_WITH_NULLS else [n, n + 1] for n in numbers],
+                pa.list_(pa.float64(), 2),
             ),
             "bits": pa.array([[n % 2 == 0] for n in numbers], pa.list_(pa.bool_())),
-            "holes": pa.array([[1, None, n % 100] if n % 3 else [n % 100] for n in numbers], pa.list_(pa.uint8())),
+            "holes": pa.array(
+                [[1, None, n % 100] if n % 3 else [n % 100] for n in numbers], pa.list_(pa.uint8())
+            ),
             "nested": pa.array([{"a": n, "b": [str(n)]} for n in numbers]),
-            "when": pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in numbers]),
-            "map": pa.array([[("a", n), ("b", None)] for n in numbers], pa.map_(pa.string(), pa.int64())),
+            "when": pa.array(
+                [datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in numbers]
+            ),
+            "map": pa.array(
+                [[("a", n), ("b", None)] for n in numbers], pa.map_(pa.string(), pa.int64())
+            ),
             "void": pa.nulls(rows),
             "raw": pa.array([bytes([n % 256]) for n in numbers]),
         }
@@ -72,7 +81,13 @@ def write(folder: Path, kind: str, rows: Any, name: str | None = None) -> Path:
 
 def expected(rows: Any) -> list[dict[str, Any]]:
     """What rows are, said plainly: Python values, and arrays for lists of numbers without a hole."""
-    types = {"tokens": np.int32, "wide": np.float32, "vector": np.float64, "bits": np.bool_, "holes": np.uint8}
+    types = {
+        "tokens": np.int32,
+        "wide": np.float32,
+        "vector": np.float64,
+        "bits": np.bool_,
+        "holes": np.uint8,
+    }
 
     def value(name: str, given: Any) -> Any:
         if name not in types or given is None or None in given:
@@ -85,9 +100,15 @@ def expected(rows: Any) -> list[dict[str, Any]]:
 def same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
     def equal(a: Any, b: Any) -> bool:
         if isinstance(b, np.ndarray):
-            return isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+            return (
+                isinstance(a, np.ndarray)
+                and a.dtype == b.dtype
+                and a.shape == b.shape
+                and bool((a == b).all())
+            )
         return type(a) is type(b) and a == b
 
     return len(got) == len(wanted) and all(
-        list(a) == list(b) and all(equal(a[name], b[name]) for name in b) for a, b in zip(got, wanted, strict=True)
+        list(a) == list(b) and all(equal(a[name], b[name]) for name in b)
+        for a, b in zip(got, wanted, strict=True)
     )

@@ -26,7 +26,7 @@ import penstock as ps
 from example_counts import examples
 from helpers import through_json
 from penstock.cli.app import app
-from penstock.runtime.saves import write_state
+from penstock.engine.runtime.saves import write_state
 
 Key: TypeAlias = tuple[str, int, int]
 Step: TypeAlias = list[list[Key] | None]
@@ -88,7 +88,9 @@ ROWS: dict[str, Callable[[], ps.Dataset]] = {
     "skipped and limited": lambda: mixed().skip(3).limit(17),
     "each twice": lambda: mixed().repeat_each(2),
     "shuffled over": lambda: mixed(stop="all_exhausted").shuffle().repeat(),
-    "batched within": lambda: mixed(stop="all_exhausted").batch(2, drop_remainder=True, collate=list).repeat(),
+    "batched within": lambda: (
+        mixed(stop="all_exhausted").batch(2, drop_remainder=True, collate=list).repeat()
+    ),
     "packed": lambda: mixed(documents).pack(16),
     "packed whole": lambda: documents("a", 60).shuffle().repeat().pack(24, method="best_fit"),
 }
@@ -124,7 +126,9 @@ class Run:
         self.life, passes = life, 0
         with ExitStack() as stack:
             options: Any = {"world_size": life.ranks, "remainder": life.remainder}
-            made = [ps.Loader(self.dataset(life), rank=rank, **options) for rank in range(life.ranks)]
+            made = [
+                ps.Loader(self.dataset(life), rank=rank, **options) for rank in range(life.ranks)
+            ]
             loaders = list(map(stack.enter_context, made))
             for loader in loaders if self.states else ():
                 loader.load_state_dict(self.states)
@@ -137,7 +141,10 @@ class Run:
                     break
                 there = [next(it, None) is not None for it in its]
                 if any(there):
-                    keys = [loader.keys() if one else None for loader, one in zip(loaders, there, strict=True)]
+                    keys = [
+                        loader.keys() if one else None
+                        for loader, one in zip(loaders, there, strict=True)
+                    ]
                     self.given.append(cast("Step", keys))
                     left, passes = left - 1, 0
                 if not all(there):  # the pass is over on all ranks, after what some were given
@@ -163,11 +170,15 @@ class Run:
             if step < made:
                 plan = self.dataset(life).plan.after(states)
                 again = documents_of(plan, range(step, made)) if self.packed else samples_of(gone)
-                self.before = [(min(step, one), known) for one, known in self.before] + [(step, again)]
+                self.before = [(min(step, one), known) for one, known in self.before] + [
+                    (step, again)
+                ]
 
     def seen_before(self, step: int) -> Counter[tuple[str, int]]:
         """The documents that were given before a step was given for the last time."""
-        found = documents_of(self.plan, range(step)) if self.packed else samples_of(self.given[:step])
+        found = (
+            documents_of(self.plan, range(step)) if self.packed else samples_of(self.given[:step])
+        )
         return sum((known for first, known in self.before if first <= step), start=found)
 
     def edited(self, change: str) -> ps.Plan[ps.Dataset]:
@@ -178,7 +189,11 @@ class Run:
             case "skip steps":
                 return plan.skip(steps=range(made + 1, made + 2))
             case _:
-                coming = [sample for place in range(plan.position, plan.position + 9) for sample in plan.at(place)]
+                coming = [
+                    sample
+                    for place in range(plan.position, plan.position + 9)
+                    for sample in plan.at(place)
+                ]
                 return plan.exclude(coming[:1] + coming[5:6])
 
 
@@ -235,7 +250,9 @@ def documents_of(plan: ps.Plan[ps.Dataset], steps: range) -> Counter[tuple[str, 
 
 def seen_in(seen: Any) -> Counter[tuple[str, int]]:
     columns = zip(seen.names, seen.times, strict=True)
-    return Counter({(name, i): n for name, times in columns for i, n in enumerate(times.tolist()) if n})
+    return Counter(
+        {(name, i): n for name, times in columns for i, n in enumerate(times.tolist()) if n}
+    )
 
 
 runs = given(name=st.sampled_from(sorted(ROWS)), its=st.lists(lives, min_size=1, max_size=3))
@@ -263,10 +280,15 @@ def test_the_audit_names_ranks_and_rows(name: str, its: list[Life]) -> None:
         told[line["step"]].setdefault(line["rank"], []).append(line)
     for step, ranks in zip(run.given, told, strict=True):
         assert {rank: keys for rank, keys in enumerate(step) if keys} == {
-            rank: [(line["source"], line["epoch"], line["index"]) for line in lines] for rank, lines in ranks.items()
+            rank: [(line["source"], line["epoch"], line["index"]) for line in lines]
+            for rank, lines in ranks.items()
         }
         for mine in ranks.values():
-            assert "batched" in name or "packed" in name or [line["row"] for line in mine] == [*range(len(mine))]
+            assert (
+                "batched" in name
+                or "packed" in name
+                or [line["row"] for line in mine] == [*range(len(mine))]
+            )
 
 
 @examples(100)
@@ -289,7 +311,9 @@ def test_seen_and_counts_are_of_what_was_given(name: str, its: list[Life]) -> No
 @examples(100)
 @runs
 @countable()
-def test_seen_and_counts_are_of_the_positions_that_are_delivered(name: str, its: list[Life]) -> None:
+def test_seen_and_counts_are_of_the_positions_that_are_delivered(
+    name: str, its: list[Life]
+) -> None:
     """By positions: of the plan as it is, and with what was skipped in it."""
     plan = lived(name, its).plan
     for position in (0, 5, 31):
@@ -306,7 +330,11 @@ def test_find_names_the_steps_in_which_a_sample_was_given(name: str, its: list[L
     plan, steps = run.plan, range(len(run.given) // 3, len(run.given))
     for source in plan.sources:
         for index in (0, 3, 5):
-            here = [step for step in steps if any((source, index) == (s, i) for s, _, i in keys_of(run.given[step]))]
+            here = [
+                step
+                for step in steps
+                if any((source, index) == (s, i) for s, _, i in keys_of(run.given[step]))
+            ]
             assert plan.find(source, index, steps=steps) == here
 
 
@@ -325,13 +353,17 @@ FILES = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("agreement")
     for name, rows in SOURCES.items():
-        (path / f"{name}.jsonl").write_text("".join(json.dumps({"i": i}) + "\n" for i in range(rows)))
+        (path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"i": i}) + "\n" for i in range(rows))
+        )
     return path
 
 
 def mixture(folder: Path, name: str, kind: str, batch: str = "") -> Path:
     path = folder / name
-    sources = "".join(f"  {name}: {{path: {name}.jsonl, weight: {rows}}}\n" for name, rows in SOURCES.items())
+    sources = "".join(
+        f"  {name}: {{path: {name}.jsonl, weight: {rows}}}\n" for name, rows in SOURCES.items()
+    )
     path.write_text(f"sources:\n{sources}seed: 3\n{batch}{FILES[kind]}")
     return path
 
@@ -355,7 +387,9 @@ def said(*arguments: Any) -> Any:
     size=st.integers(1, 4),
     ranks=st.integers(1, 4),
 )
-def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: int, ranks: int, folder: Path) -> None:
+def test_the_command_line_answers_for_the_run(
+    kind: str, its: list[Life], size: int, ranks: int, folder: Path
+) -> None:
     """Answer by the run, for files that name other batches and ranks."""
     note(f"{kind}: {its}, then size {size}, ranks {ranks}")
     rows = mixture(folder, "rows.yaml", kind)
@@ -364,12 +398,17 @@ def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: 
         for life in its:
             run.live(life)
     assume(run.given)
-    path = mixture(folder, "mixture.yaml", kind, f"batch: {{size: {size}, ranks: {ranks}, collate: list}}\n")
+    path = mixture(
+        folder, "mixture.yaml", kind, f"batch: {{size: {size}, ranks: {ranks}, collate: list}}\n"
+    )
     made, told, state = len(run.given), list(map(keys_of, run.given)), folder / "state.json"
     state.write_text(json.dumps(run.states[0] if isinstance(run.states, list) else run.states))
 
     at = said("at", path, 0, "--to", made, "--state", state, "--json")["samples"]
-    by_step = [sorted((s["source"], s["epoch"], s["index"]) for s in at if s["step"] == n) for n in range(made)]
+    by_step = [
+        sorted((s["source"], s["epoch"], s["index"]) for s in at if s["step"] == n)
+        for n in range(made)
+    ]
     assert by_step == told
 
     assume(any(told))
@@ -379,7 +418,9 @@ def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: 
     assert said(*asked)["samples"][0]["steps"] == here
 
     seen = said("seen", path, "--state", state, "--before", made, "--json")
-    want = Counter(source for (source, _), times in run.seen_before(made).items() for _ in range(times))
+    want = Counter(
+        source for (source, _), times in run.seen_before(made).items() for _ in range(times)
+    )
     assert {one["source"]: one["samples"] for one in seen["sources"] if one["samples"]} == want
 
     lines = penstock("audit", path, "--steps", f"0:{made}", "--state", state)
@@ -390,7 +431,9 @@ def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: 
         found = dict[int, list[Key]]()
         for line in audit:
             if line["step"] == n:
-                found.setdefault(line["rank"], []).append((line["source"], line["epoch"], line["index"]))
+                found.setdefault(line["rank"], []).append(
+                    (line["source"], line["epoch"], line["index"])
+                )
         assert found == mine
 
     again = penstock("replay", path, "--steps", f"0:{made}", "--state", state)
@@ -398,7 +441,8 @@ def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: 
     values = [json.loads(line) for line in again.stdout.splitlines()]
     assert all(line["value"] == {"i": line["index"]} for line in values)
     assert [
-        sorted((v["source"], v["epoch"], v["index"]) for v in values if v["step"] == n) for n in range(made)
+        sorted((v["source"], v["epoch"], v["index"]) for v in values if v["step"] == n)
+        for n in range(made)
     ] == told
 
     if kind == "restarts":  # an edit leaves out the step of the run that it names
@@ -406,5 +450,8 @@ def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: 
         write_state(states, json.loads(state.read_text()), 0, 1)
         assert penstock("edit", path, states, "--skip", f"{made + 1}:{made + 2}").exit_code == 0
         edited = run.dataset().plan.after(states)
-        steps = [[sample.key for sample in one.at(step=made + n)] for n, one in ((2, plan), (1, edited), (0, edited))]
+        steps = [
+            [sample.key for sample in one.at(step=made + n)]
+            for n, one in ((2, plan), (1, edited), (0, edited))
+        ]
         assert steps[0] == steps[1] and steps[2] == [sample.key for sample in plan.at(step=made)]

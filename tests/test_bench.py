@@ -11,7 +11,9 @@ import pytest
 from helpers import through_json
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = pytest.mark.skipif(not (ROOT / "bench").is_dir(), reason="the benchmark is not part of this copy")
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "bench").is_dir(), reason="the benchmark is not part of this copy"
+)
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
@@ -38,12 +40,12 @@ def test_every_row_is_of_a_case_and_has_a_name_of_its_own() -> None:
 def test_listing_the_peers_imports_none_of_them() -> None:
     lines, said, ended = run.child({"rows": [], "scale": {}}, 30)
     assert (ended, lines) == (0, []), said
-    code = (
-        "import sys, bench.table as t; t.peers(); print([m for m in ('torch', 'grain', 'numpy') if m in sys.modules])"
-    )
+    code = "import sys, bench.table as t; t.peers(); print([m for m in ('torch', 'grain', 'numpy') if m in sys.modules])"
     import subprocess
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -109,7 +111,10 @@ def test_the_kit_tells_a_loader_that_forgets_from_one_that_does_not() -> None:
             self.at = 0 if self.forgets else state["at"]
 
     def subject(forgets: bool) -> dict[str, object]:
-        return {"resume": lambda: Held(Counter(forgets)), "mixture": lambda: iter("abacabcaba" * 1000)}
+        return {
+            "resume": lambda: Held(Counter(forgets)),
+            "mixture": lambda: iter("abacabcaba" * 1000),
+        }
 
     good, bad = (conformance(row("kit", lambda f=f: subject(f)), TINY) for f in (False, True))
     assert set(good) == set(CHECKS)
@@ -130,7 +135,9 @@ def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) 
     pytest.importorskip("matplotlib")
     results = run.Results(absent={"grain": "not installed"})
     for peer, ratio in (("penstock", 0.5), ("floor", 1.0), ("torch", 0.6)):
-        results.add({"peer": peer, "case": "overhead", "how": "so", "found": {"ratio": ratio, "per_s": 1.0}})
+        results.add(
+            {"peer": peer, "case": "overhead", "how": "so", "found": {"ratio": ratio, "per_s": 1.0}}
+        )
     assert run.Results.from_json(through_json(results.to_json())).middle(
         ("torch", "overhead", "so"), "ratio"
     ) == pytest.approx(0.6)
@@ -150,7 +157,9 @@ def test_every_case_has_a_table_in_the_report(tmp_path: Path) -> None:
         results.add({"peer": "penstock", "case": case, "how": "so", "found": {"ratio": 0.125}})
     text = write(results, {"line": "one core", "versions": {}}, 1, tmp_path).read_text()
     assert all(f"## {case.title}\n" in text for case in table.CASES.values() if case.kind != "kit")
-    assert text.count("| 0.125 |") >= len([case for case in table.CASES if case.startswith("read_")])
+    assert text.count("| 0.125 |") >= len(
+        [case for case in table.CASES if case.startswith("read_")]
+    )
 
 
 def test_the_state_of_a_far_step_leads_to_its_batch() -> None:

@@ -52,7 +52,9 @@ def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
 def remarks(code: str) -> dict[int, str]:
     """Line -> comment at its end."""
     words = tokenize.generate_tokens(io.StringIO(code).readline)
-    return {word.start[0]: word.string[1:].strip() for word in words if word.type == tokenize.COMMENT}
+    return {
+        word.start[0]: word.string[1:].strip() for word in words if word.type == tokenize.COMMENT
+    }
 
 
 def run(code: str, names: dict[str, Any], where: str, first: int) -> None:
@@ -63,7 +65,9 @@ def run(code: str, names: dict[str, Any], where: str, first: int) -> None:
         remark = said.get((node.end_lineno or 0) - first + 1)
         if isinstance(node, ast.Expr) and remark is not None:
             value = eval(compile(ast.Expression(node.value), where, "eval"), names)
-            assert repr(value) == remark, f"{where}, line {node.lineno}: the page says {remark}, it is {value!r}"
+            assert repr(value) == remark, (
+                f"{where}, line {node.lineno}: the page says {remark}, it is {value!r}"
+            )
         else:
             exec(compile(ast.Module([node], []), where, "exec"), names)
 
@@ -76,13 +80,27 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("data/code", "data/text"):
         (tmp_path / name).mkdir(parents=True)
     for part in range(2):
-        rows = [{"text": f"def f{i}():\n    return {i}\n" * (1 + i % 5), "path": f"f{i}.py"} for i in range(30)]
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"data/code/part-{part}.parquet", row_group_size=10)
-        with gzip.open(tmp_path / f"data/text/part-{part}.jsonl.gz", "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps({"text": f"Page {i}. " * (1 + i % 7)}) + "\n" for i in range(45))
+        rows = [
+            {"text": f"def f{i}():\n    return {i}\n" * (1 + i % 5), "path": f"f{i}.py"}
+            for i in range(30)
+        ]
+        pq.write_table(
+            pa.Table.from_pylist(rows),
+            tmp_path / f"data/code/part-{part}.parquet",
+            row_group_size=10,
+        )
+        with gzip.open(
+            tmp_path / f"data/text/part-{part}.jsonl.gz", "wt", encoding="utf-8"
+        ) as file:
+            file.writelines(
+                json.dumps({"text": f"Page {i}. " * (1 + i % 7)}) + "\n" for i in range(45)
+            )
     pairs = [{"instruction": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(40)]
     table = pa.Table.from_pylist(pairs)
-    with pa.OSFile(str(tmp_path / "data/pairs.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        pa.OSFile(str(tmp_path / "data/pairs.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table, max_chunksize=16)
     return tmp_path
 
@@ -97,7 +115,9 @@ def case(page: Path) -> Any:
 def test_page_runs(page: Path, data: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for first, language, code in blocks(page):
-        assert language in LANGUAGES, f"{page.name}, line {first - 1}: say what the block is: {sorted(LANGUAGES)}"
+        assert language in LANGUAGES, (
+            f"{page.name}, line {first - 1}: say what the block is: {sorted(LANGUAGES)}"
+        )
         if language == "python":
             run(code, names, page.name, first)
 
@@ -109,10 +129,14 @@ def test_a_wrong_value_is_found() -> None:
 
 
 def test_promises_name_tests_that_exist() -> None:
-    named = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    named = re.findall(
+        r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
     assert len(named) > 10
     for test, file in named:
-        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"there is no {test} in {file}"
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (
+            f"there is no {test} in {file}"
+        )
 
 
 def test_links_lead_somewhere() -> None:

@@ -20,13 +20,17 @@ def cases() -> Iterator[Any]:
     for path in sorted(SOURCE.rglob("*.py")):
         code = path.read_text(encoding="utf-8")
         if ">>> " in code:
-            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(
+                ".__init__"
+            )
             yield pytest.param(name, id=name, marks=slow_if(imports_a_framework(code)))
 
 
 @pytest.mark.parametrize("name", list(cases()))
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = importlib.import_module(name)
-    outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL)
+    outcome = doctest.testmod(
+        module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    )
     assert outcome.failed == 0, capsys.readouterr().out
     assert outcome.attempted

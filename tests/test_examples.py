@@ -20,13 +20,17 @@ def test_there_are_examples() -> None:
 
 def case(path: Path) -> Any:
     """An example, marked slow if it imports a framework."""
-    return pytest.param(path, id=path.stem, marks=slow_if(imports_a_framework(path.read_text(encoding="utf-8"))))
+    return pytest.param(
+        path, id=path.stem, marks=slow_if(imports_a_framework(path.read_text(encoding="utf-8")))
+    )
 
 
 @pytest.mark.parametrize("path", [case(path) for path in EXAMPLES])
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
     command = [sys.executable, "-W", "error", str(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout

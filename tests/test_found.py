@@ -58,7 +58,9 @@ def test_passes_in_the_same_order_have_no_end_either() -> None:
 @pytest.mark.slow  # 33,000 passes
 def test_a_stream_has_an_index_in_every_one_of_many_passes() -> None:
     """The index counted over all passes, and was too large for a number in the 32,768th."""
-    indexed = ps.from_iterable(partial(iter, range(1)), name="s").map_with_index(lambda i, x: (i, x))
+    indexed = ps.from_iterable(partial(iter, range(1)), name="s").map_with_index(
+        lambda i, x: (i, x)
+    )
     run = ps.Loader(indexed.repeat(), lanes=1)
     assert set(islice(run, 33_000)) == {(0, 0)}
     mixed = ps.mix({"a": indexed, "b": rows_of(5, "b")}, stop="all_exhausted_oversample")
@@ -76,7 +78,10 @@ def test_a_filter_that_a_lane_never_passes_is_an_error() -> None:
     ds = rows_of(1_000, "s").repeat().filter(lambda x: x % 2)
     with pytest.raises(ps.DataError, match="samples in a row gave nothing"):
         next(iter(ps.Loader(ds, lanes=48)))
-    for mended in (rows_of(1_000, "s").filter(lambda x: x % 2).repeat(), rows_of(1_000, "s").shuffle().repeat()):
+    for mended in (
+        rows_of(1_000, "s").filter(lambda x: x % 2).repeat(),
+        rows_of(1_000, "s").shuffle().repeat(),
+    ):
         assert len(list(islice(mended.filter(lambda x: x % 2), 100))) == 100
 
 

@@ -1,7 +1,7 @@
 """Golden orders: the first 200 keys of sixteen pipelines. `python tests/test_golden.py` pins them anew.
 
 A run that was saved by one release must go on the same under the next. If this test fails, a change moved samples
-about: either it was not meant to, or it is a break labelled ORDER in the CHANGELOG (and `penstock.base.random.VERSION` goes up).
+about: either it was not meant to, or it is a break labelled ORDER in the CHANGELOG (and `penstock.engine.base.random.VERSION` goes up).
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ import pytest
 
 import penstock as ps
 from helpers import numbers
-from penstock.base.random import VERSION
-from penstock.runtime.iterator import DatasetIterator
+from penstock.engine.base.random import VERSION
+from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.testing import recipes
 
 FILE = Path(__file__).parent / "golden" / "orders-v3.json"
 COUNT = 200
 LABEL = (
     "the order has changed. If that was not meant, find what moved it. If it was, it breaks every run that is under "
-    "way: label it ORDER in the CHANGELOG, raise penstock.base.random.VERSION, and run `python tests/test_golden.py`"
+    "way: label it ORDER in the CHANGELOG, raise penstock.engine.base.random.VERSION, and run `python tests/test_golden.py`"
 )
 
 Key = tuple[str, int, int]
 
 
 def three(n: int = 1) -> dict[str, ps.Dataset]:
-    return {"code": numbers(50 * n).shuffle(), "prose": numbers(90 * n).shuffle(), "pairs": numbers(31 * n).shuffle()}
+    return {
+        "code": numbers(50 * n).shuffle(),
+        "prose": numbers(90 * n).shuffle(),
+        "pairs": numbers(31 * n).shuffle(),
+    }
 
 
 WEIGHTS = {"code": 0.5, "prose": 0.3, "pairs": 0.2}
@@ -45,8 +49,15 @@ def store() -> ps.Dataset:
 
 
 def nested() -> ps.Dataset:
-    web = ps.mix({"en": numbers(80).shuffle(), "de": numbers(40).shuffle()}, {"en": 2, "de": 1}, seed=5, block_size=16)
-    return ps.mix({"web": web, "code": numbers(60).shuffle()}, {"web": 3, "code": 1}, seed=6, block_size=32)
+    web = ps.mix(
+        {"en": numbers(80).shuffle(), "de": numbers(40).shuffle()},
+        {"en": 2, "de": 1},
+        seed=5,
+        block_size=16,
+    )
+    return ps.mix(
+        {"web": web, "code": numbers(60).shuffle()}, {"web": 3, "code": 1}, seed=6, block_size=32
+    )
 
 
 def scheduled() -> ps.Dataset:
@@ -79,8 +90,12 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     "mix on a schedule": scheduled,
     "mix on a ramp of 300 sources": lambda: ramp(300, 10**9),
     "mix on a ramp of 10^11 draws": lambda: ramp(2, 10**11),
-    "mix with caps": lambda: ps.mix(three(), WEIGHTS, seed=1, block_size=30, max_epochs={"code": 1.5, "pairs": 1}),
-    "mix until all are exhausted": lambda: ps.mix(three(2), WEIGHTS, seed=1, block_size=25, stop="all_exhausted"),
+    "mix with caps": lambda: ps.mix(
+        three(), WEIGHTS, seed=1, block_size=30, max_epochs={"code": 1.5, "pairs": 1}
+    ),
+    "mix until all are exhausted": lambda: ps.mix(
+        three(2), WEIGHTS, seed=1, block_size=25, stop="all_exhausted"
+    ),
     "slice, then repeat": lambda: numbers(100).shuffle(seed=3)[10:70:2].repeat(7),
     "filter, then shuffle buffer": filtered,
     "pack, best fit": lambda: store().shuffle(seed=2).pack(256, "best_fit", window=64),
@@ -98,7 +113,11 @@ def keys_of(ds: ps.Dataset) -> Iterator[Key]:
 
 def keys_in_lanes() -> Iterator[Key]:
     """The keys of a loader of four lanes, over two passes."""
-    ds = ps.mix(three(), WEIGHTS, seed=1, stop="all_exhausted").filter(recipes.most).shuffle_buffer(8)
+    ds = (
+        ps.mix(three(), WEIGHTS, seed=1, stop="all_exhausted")
+        .filter(recipes.most)
+        .shuffle_buffer(8)
+    )
     with ps.Loader(ds, lanes=4) as loader:
         for _ in range(2):
             for _ in loader:
@@ -114,7 +133,10 @@ def now(name: str) -> list[list[Any]]:
 def write() -> None:
     """Write the golden file anew: one line for a pipeline, so that a diff shows which changed."""
     found = {name: now(name) for name in (*PIPELINES, IN_LANES)}
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(keys, separators=(',', ':'))}" for name, keys in found.items())
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(keys, separators=(',', ':'))}"
+        for name, keys in found.items()
+    )
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(f'{{"order": {VERSION}, "keys": {{\n{lines}\n}}}}\n', encoding="utf-8")
 
@@ -128,13 +150,20 @@ def golden() -> dict[str, Any]:
 def test_the_order_is_the_one_that_was_pinned(name: str, golden: dict[str, Any]) -> None:
     want, got = golden["keys"][name], now(name)
     assert len(want) == COUNT
-    differ = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
+    differ = next(
+        (i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b),
+        min(len(got), len(want)),
+    )
     here, there = got[differ : differ + 3], want[differ : differ + 3]
-    assert got == want, f"ORDER: {name!r} differs from key {differ} on ({here} instead of {there}): {LABEL}"
+    assert got == want, (
+        f"ORDER: {name!r} differs from key {differ} on ({here} instead of {there}): {LABEL}"
+    )
 
 
 def test_the_file_holds_these_pipelines_and_this_version(golden: dict[str, Any]) -> None:
-    assert set(golden["keys"]) == {*PIPELINES, IN_LANES}, "run `python tests/test_golden.py` after adding a pipeline"
+    assert set(golden["keys"]) == {*PIPELINES, IN_LANES}, (
+        "run `python tests/test_golden.py` after adding a pipeline"
+    )
     assert golden["order"] == VERSION, f"ORDER: {LABEL}"
 
 

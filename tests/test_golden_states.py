@@ -99,12 +99,19 @@ def stored(n: int, name: str) -> ps.Dataset:
 
 
 def mixture(**options: Any) -> ps.Dataset:
-    flows = {"a": numbers(40, "a").shuffle(), "b": numbers(25, "b"), "c": numbers(11, "c").shuffle(seed=4)}
+    flows = {
+        "a": numbers(40, "a").shuffle(),
+        "b": numbers(25, "b"),
+        "c": numbers(11, "c").shuffle(seed=4),
+    }
     return ps.mix(flows, {"a": 3, "b": 2, "c": 1}, seed=1, **options)
 
 
 def streamed() -> ps.Dataset:
-    flows = {"a": numbers(40, "a").shuffle().filter(is_even), "b": numbers(25, "b").flat_map(copies)}
+    flows = {
+        "a": numbers(40, "a").shuffle().filter(is_even),
+        "b": numbers(25, "b").flat_map(copies),
+    }
     return ps.mix(flows, {"a": 3, "b": 2}, seed=1)
 
 
@@ -114,7 +121,12 @@ def scheduled() -> ps.Dataset:
 
 
 def mixed_by_tokens(**options: Any) -> ps.Dataset:
-    return ps.mix({"a": stored(40, "a").shuffle(), "b": stored(25, "b")}, {"a": 2, "b": 1}, unit="tokens", **options)
+    return ps.mix(
+        {"a": stored(40, "a").shuffle(), "b": stored(25, "b")},
+        {"a": 2, "b": 1},
+        unit="tokens",
+        **options,
+    )
 
 
 def lines(folder: Path) -> ps.Dataset:
@@ -158,9 +170,13 @@ PIPELINES: dict[str, Callable[[Path], ps.Dataset]] = {
     "interleave": lambda _: numbers(40, "a").interleave(numbers(20, "b"), width=3),
     "split": lambda _: numbers(90, "a").split(0.2)[0].shuffle(seed=1),
     "shard": lambda _: numbers(90, "a").shuffle(seed=1).shard(1, 3),
-    "pack features": lambda _: numbers(90, "a").map(features).pack_features({"tokens": 8, "labels": 8}),
+    "pack features": lambda _: (
+        numbers(90, "a").map(features).pack_features({"tokens": 8, "labels": 8})
+    ),
     "with source": lambda _: numbers(40, "a").map(columns).with_source(),
-    "slice and selection": lambda _: numbers(90, "a").shuffle(seed=3)[10:70:2].select([*range(29, 0, -1)]),
+    "slice and selection": lambda _: (
+        numbers(90, "a").shuffle(seed=3)[10:70:2].select([*range(29, 0, -1)])
+    ),
     "concat": lambda _: numbers(5, "a").concat(numbers(30, "b").shuffle(seed=2)),
     "zip": lambda _: numbers(40, "a").zip(numbers(40, "b").shuffle(seed=2)),
     "repeat each": lambda _: numbers(40, "a").repeat_each(2),
@@ -172,14 +188,18 @@ PIPELINES: dict[str, Callable[[Path], ps.Dataset]] = {
     "mix": lambda _: mixture(),
     "mix in blocks": lambda _: mixture(block_size=12, stop="all_exhausted"),
     "mix with caps": lambda _: mixture(max_epochs={"a": 1.5, "c": 1}),
-    "mix of mixtures": lambda _: ps.mix({"m": mixture(), "d": numbers(30, "d")}, {"m": 2, "d": 1}, seed=8),
+    "mix of mixtures": lambda _: ps.mix(
+        {"m": mixture(), "d": numbers(30, "d")}, {"m": 2, "d": 1}, seed=8
+    ),
     "mix on a schedule": lambda _: scheduled(),
     "mix of streams": lambda _: streamed(),
     "mix by tokens": lambda _: mixed_by_tokens(),
     "concat_split, packed": lambda _: stored(300, "a").shuffle(seed=2).pack(16),
     "concat_split of a mixture, in batches": lambda _: mixed_by_tokens().pack(16).batch(2),
     "first_fit, packed": lambda _: stored(300, "a").shuffle(seed=2).pack(16, "first_fit"),
-    "best_fit, packed": lambda _: stored(300, "a").shuffle(seed=2).pack(16, "best_fit", window=16).repeat(),
+    "best_fit, packed": lambda _: (
+        stored(300, "a").shuffle(seed=2).pack(16, "best_fit", window=16).repeat()
+    ),
     "packed, of unknown lengths": lambda _: numbers(300, "a").map(document).pack(16),
     "first_fit of unknown lengths": lambda _: numbers(300, "a").map(document).pack(16, "first_fit"),
     "padded": lambda _: numbers(90, "a").map(document).batch(4, collate=Padded(0)),
@@ -187,7 +207,9 @@ PIPELINES: dict[str, Callable[[Path], ps.Dataset]] = {
     "lines of JSON, tokenised": lambda folder: lines(folder).map(Tokenise(words)).pack(8),
     "rows of CSV": lambda folder: rows(folder).shuffle(seed=1).repeat(),
     "archive": lambda folder: archive(folder).shuffle(seed=1).repeat(),
-    "mix of files": lambda folder: ps.mix({"a": lines(folder).shuffle(), "b": rows(folder)}, {"a": 2, "b": 1}, seed=1),
+    "mix of files": lambda folder: ps.mix(
+        {"a": lines(folder).shuffle(), "b": rows(folder)}, {"a": 2, "b": 1}, seed=1
+    ),
 }
 LOADERS: dict[str, Callable[[], ps.Loader]] = {
     "loader of two lanes": lambda: ps.Loader(streamed().batch(2), lanes=2),
@@ -229,7 +251,8 @@ def write(folder: Path) -> None:
         (place := folder / str(number)).mkdir()
         saved[name] = save(name, place)
     text = ",\n".join(
-        f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in saved.items()
+        f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}"
+        for name, entry in saved.items()
     )
     FILE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
 
@@ -240,7 +263,9 @@ def golden() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [*PIPELINES, *LOADERS])
-def test_a_state_of_an_earlier_version_continues_its_run(name: str, golden: dict[str, Any], tmp_path: Path) -> None:
+def test_a_state_of_an_earlier_version_continues_its_run(
+    name: str, golden: dict[str, Any], tmp_path: Path
+) -> None:
     entry = golden[name]
     assert len(entry["next"]) > 0
     assert resume(name, tmp_path, entry["state"]) == entry["next"]

@@ -45,7 +45,11 @@ BAD_MIXTURES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("NaN weight", {"weights": {"a": 1, "b": NAN}}, ["'b'", "nan", "finite"]),
     ("infinite weight", {"weights": {"a": INF, "b": 1}}, ["'a'", "inf", "finite"]),
     ("weight that is no number", {"weights": {"a": "much", "b": 1}}, ["'a'", "'much'", "number"]),
-    ("weights of sum zero", {"weights": {"a": 0, "b": 0}}, ["all weights are 0", "'a'", "give at least one"]),
+    (
+        "weights of sum zero",
+        {"weights": {"a": 0, "b": 0}},
+        ["all weights are 0", "'a'", "give at least one"],
+    ),
     ("missing weight", {"weights": {"a": 1}}, ["missing ['b']"]),
     ("extra weight", {"weights": {"a": 1, "b": 1, "c": 1}}, ["unknown ['c']"]),
     ("no weights", {"weights": {}}, ["no weights", "{name: weight"]),
@@ -60,15 +64,31 @@ BAD_MIXTURES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("max_epochs of nobody", {"max_epochs": {"z": 1}}, ["max_epochs", "['z']", "['a', 'b']"]),
     ("temperature 0", {"temperature": 0}, ["temperature is 0", "above 0"]),
     ("temperature NaN", {"temperature": NAN}, ["temperature is nan"]),
-    ("temperature and weights", {"temperature": 2, "weights": {"a": 1, "b": 1}}, ["temperature", "not both"]),
-    ("schedule in steps", {"weights": ps.Schedule([(0, {"a": 1, "b": 1})], unit="steps")}, ["steps", "in_samples("]),
-    ("schedule of others", {"weights": ps.Schedule([(0, {"a": 1, "c": 1})])}, ["missing ['b']", "unknown ['c']"]),
+    (
+        "temperature and weights",
+        {"temperature": 2, "weights": {"a": 1, "b": 1}},
+        ["temperature", "not both"],
+    ),
+    (
+        "schedule in steps",
+        {"weights": ps.Schedule([(0, {"a": 1, "b": 1})], unit="steps")},
+        ["steps", "in_samples("],
+    ),
+    (
+        "schedule of others",
+        {"weights": ps.Schedule([(0, {"a": 1, "c": 1})])},
+        ["missing ['b']", "unknown ['c']"],
+    ),
 ]
 
 
 @pytest.mark.parametrize("inputs", ["sequences", "streams"])
-@pytest.mark.parametrize("options,words", [(o, w) for _, o, w in BAD_MIXTURES], ids=[n for n, _, _ in BAD_MIXTURES])
-def test_bad_mixtures_are_refused_when_they_are_described(inputs: str, options: Any, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options,words", [(o, w) for _, o, w in BAD_MIXTURES], ids=[n for n, _, _ in BAD_MIXTURES]
+)
+def test_bad_mixtures_are_refused_when_they_are_described(
+    inputs: str, options: Any, words: list[str]
+) -> None:
     make = numbers if inputs == "sequences" else stream
     refused(lambda: ps.mix({"a": make(5), "b": make(5)}, **options), *words)
 
@@ -76,7 +96,13 @@ def test_bad_mixtures_are_refused_when_they_are_described(inputs: str, options: 
 def test_the_same_mixtures_without_the_fault_are_taken() -> None:
     """The test above can fail: what it refuses is refused for its one fault."""
     for make in (numbers, stream):
-        ps.mix({"a": make(5), "b": make(5)}, {"a": 0, "b": 1}, stop="restart", block_size=1, max_epochs={"b": 1})
+        ps.mix(
+            {"a": make(5), "b": make(5)},
+            {"a": 0, "b": 1},
+            stop="restart",
+            block_size=1,
+            max_epochs={"b": 1},
+        )
 
 
 def test_inputs_of_mixtures_are_checked() -> None:
@@ -85,15 +111,29 @@ def test_inputs_of_mixtures_are_checked() -> None:
     refused(lambda: ps.mix({"a": WRONG}), "'a'", "list", "ps.from_sequence")
     late = ps.Schedule([(0, {"a": 1, "hole": 0}), (99, {"a": 1, "hole": 1})])
     refused(lambda: ps.mix({"a": numbers(3), "hole": numbers(0)}, late), "'hole'", "empty")
-    ds = ps.mix({"a": numbers(3), "hole": numbers(0)}, {"a": 1, "hole": 0}, stop="all_exhausted", block_size=1)
+    ds = ps.mix(
+        {"a": numbers(3), "hole": numbers(0)},
+        {"a": 1, "hole": 0},
+        stop="all_exhausted",
+        block_size=1,
+    )
     assert list(ds) == [0, 1, 2]
-    refused(lambda: ps.mix({"a": numbers(9)}, max_epochs=0.01), "'a'", "9 samples", "less than one sample")
+    refused(
+        lambda: ps.mix({"a": numbers(9)}, max_epochs=0.01),
+        "'a'",
+        "9 samples",
+        "less than one sample",
+    )
     refused(lambda: ps.mix({"a": stream()}, temperature=2), "temperature", "['a']", "give weights")
     refused(lambda: ps.mix({"a": numbers(3)}, unit="tokens"), "unit='tokens'", "'a'", "int")
 
 
 def test_a_stream_cannot_be_capped_at_a_fraction_and_this_is_said() -> None:
-    refused(lambda: next(iter(ps.mix({"a": stream()}, max_epochs=1.5))), "max_epochs of 'a'", "whole passes")
+    refused(
+        lambda: next(iter(ps.mix({"a": stream()}, max_epochs=1.5))),
+        "max_epochs of 'a'",
+        "whole passes",
+    )
 
 
 @pytest.mark.parametrize("weights", [[1, 2], 3, "ab"], ids=repr)
@@ -106,12 +146,20 @@ def test_a_list_of_datasets_is_refused() -> None:
 
 
 BAD_SCHEDULES: list[tuple[str, tuple[Any, ...], list[str]]] = [
-    ("unknown interpolation", ([(0, {"a": 1})], "quadratic"), ["'quadratic'", "'step', 'linear' or 'cosine'"]),
+    (
+        "unknown interpolation",
+        ([(0, {"a": 1})], "quadratic"),
+        ["'quadratic'", "'step', 'linear' or 'cosine'"],
+    ),
     ("unknown unit", ([(0, {"a": 1})], "step", "bytes"), ["'bytes'", "samples"]),
     ("negative weight", ([(0, {"a": 1}), (9, {"a": -1})],), ["step 9", "'a'", "-1"]),
     ("NaN weight", ([(0, {"a": NAN})],), ["step 0", "'a'", "nan"]),
     ("zero sum", ([(0, {"a": 0, "b": 0})],), ["step 0", "all weights are 0"]),
-    ("differing names", ([(0, {"a": 1}), (9, {"b": 1})],), ["step 9", "missing ['a']", "unknown ['b']"]),
+    (
+        "differing names",
+        ([(0, {"a": 1}), (9, {"b": 1})],),
+        ["step 9", "missing ['a']", "unknown ['b']"],
+    ),
     ("no points", ([],), ["at least one point"]),
     ("two points at a step", ([(3, {"a": 1}), (3, {"a": 2})],), ["step 3", "keep one"]),
     ("negative step", ([(-1, {"a": 1})],), ["-1", "0 or more"]),
@@ -119,7 +167,9 @@ BAD_SCHEDULES: list[tuple[str, tuple[Any, ...], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("args,words", [(a, w) for _, a, w in BAD_SCHEDULES], ids=[n for n, _, _ in BAD_SCHEDULES])
+@pytest.mark.parametrize(
+    "args,words", [(a, w) for _, a, w in BAD_SCHEDULES], ids=[n for n, _, _ in BAD_SCHEDULES]
+)
 def test_bad_schedules_are_refused(args: Any, words: list[str]) -> None:
     refused(lambda: ps.Schedule(*args), *words)
 
@@ -129,7 +179,9 @@ def test_bad_schedules_are_refused(args: Any, words: list[str]) -> None:
 
 def lines(path: Path, rows: int, bad: tuple[int, ...] = (), name: str = "x") -> Path:
     """JSON lines `{"x": i}` in a fixed width, some of them cut off."""
-    text = "".join(f'{{"{name}": {i:4}\n' if i in bad else f'{{"{name}": {i:4}}}\n' for i in range(rows))
+    text = "".join(
+        f'{{"{name}": {i:4}\n' if i in bad else f'{{"{name}": {i:4}}}\n' for i in range(rows)
+    )
     path.write_text(text)
     return path
 
@@ -147,7 +199,9 @@ def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
 def test_paths_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "code.jsonl").write_text('{"x": 1}\n')
     refused(lambda: ps.read(tmp_path / "prose.jsonl"), "prose.jsonl", "missing", "holds code.jsonl")
-    refused(lambda: ps.read(f"{tmp_path}/*.parquet"), "*.parquet", "matches no file", "holds code.jsonl")
+    refused(
+        lambda: ps.read(f"{tmp_path}/*.parquet"), "*.parquet", "matches no file", "holds code.jsonl"
+    )
     refused(lambda: ps.read(f"{tmp_path}/part-{{0..2}}.jsonl"), "part-0.jsonl", "missing")
     refused(lambda: ps.read([]), "no paths")
     unchecked: Any = ps
@@ -160,7 +214,9 @@ def test_a_line_that_does_not_parse_is_named_with_file_and_line(tmp_path: Path) 
     assert ds[6] == {"x": 6}
     refused(lambda: ds[7], "code.jsonl, line 8", "not valid JSON", kind=ps.DataError)
     it = iter(ds)
-    assert [row["x"] for row in islice(it, 7)] == list(range(7)), "what comes before it is given first"
+    assert [row["x"] for row in islice(it, 7)] == list(range(7)), (
+        "what comes before it is given first"
+    )
     refused(lambda: next(it), "code.jsonl, line 8", kind=ps.DataError)
     with ps.Loader(ds.shuffle(seed=1), workers=2) as loader:
         refused(lambda: list(loader), "code.jsonl, line 8", kind=ps.DataError)
@@ -171,7 +227,13 @@ def poisoned(folder: Path, bad: tuple[int, ...]) -> ps.Dataset:
     folder.mkdir(exist_ok=True)
     code = ps.read(lines(folder / "code.jsonl", 20, bad)).shuffle()
     other = ps.from_sequence([{"x": -i} for i in range(1, 31)]).shuffle()
-    return ps.mix({"code": code, "other": other}, {"code": 1, "other": 2}, stop="all_exhausted", block_size=7, seed=3)
+    return ps.mix(
+        {"code": code, "other": other},
+        {"code": 1, "other": 2},
+        stop="all_exhausted",
+        block_size=7,
+        seed=3,
+    )
 
 
 def run(loader: ps.Loader, n: int | None = None) -> list[tuple[tuple[str, int, int], int]]:
@@ -185,7 +247,9 @@ def test_under_quarantine_a_bad_line_is_journalled_and_another_of_its_source_tak
 ) -> None:
     with ps.Loader(poisoned(tmp_path / "good", ())) as loader:
         want = [*run(loader), *run(loader)]
-    with ps.Loader(poisoned(tmp_path / "bad", bad), on_error="quarantine", workers=workers) as loader:
+    with ps.Loader(
+        poisoned(tmp_path / "bad", bad), on_error="quarantine", workers=workers
+    ) as loader:
         got = [*run(loader), *run(loader)]
         journal = loader.journal
         assert loader.stats()["errors"] == 2 * len(bad)
@@ -197,7 +261,11 @@ def test_under_quarantine_a_bad_line_is_journalled_and_another_of_its_source_tak
         hit = source == "code" and index in bad
         assert key == (source, epoch, used[epoch, index] if hit else index)
         assert x == (used[epoch, index] if hit else good)
-    assert Counter(key[0] for key, _ in got) == Counter(key[0] for key, _ in want) == {"code": 40, "other": 60}
+    assert (
+        Counter(key[0] for key, _ in got)
+        == Counter(key[0] for key, _ in want)
+        == {"code": 40, "other": 60}
+    )
     noted = [(entry["source"], entry["epoch"], entry["index"]) for entry in journal]
     assert noted == [("code", epoch, i) for epoch in (0, 1) for i in sorted(bad)]
     for entry in journal:
@@ -233,7 +301,10 @@ def test_quarantine_gives_up_beyond_max_errors_and_says_where(tmp_path: Path) ->
 
 def test_a_file_of_bad_lines_does_not_pass(tmp_path: Path) -> None:
     ds = ps.read(lines(tmp_path / "code.jsonl", 5, bad=(0, 1, 2, 3, 4)))
-    with ps.Loader(ds, on_error="quarantine", max_errors=1000) as loader, pytest.raises(ps.DataError):
+    with (
+        ps.Loader(ds, on_error="quarantine", max_errors=1000) as loader,
+        pytest.raises(ps.DataError),
+    ):
         list(loader)
 
 
@@ -254,7 +325,9 @@ def test_data_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     assert ds[3] == {"x": 3}
     later = path.stat().st_mtime_ns + 5_000_000_000
     os.utime(path, ns=(later, later))
-    refused(lambda: ds[3], str(path), "changed while it was in use", "open it again", kind=ps.DataError)
+    refused(
+        lambda: ds[3], str(path), "changed while it was in use", "open it again", kind=ps.DataError
+    )
 
 
 # ---------------------------------------------------------------- sequences
@@ -321,7 +394,9 @@ SEQUENCES: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("make", [make for _, make in SEQUENCES], ids=[name for name, _ in SEQUENCES])
+@pytest.mark.parametrize(
+    "make", [make for _, make in SEQUENCES], ids=[name for name, _ in SEQUENCES]
+)
 def test_any_sequence_gives_its_elements(make: Callable[[], Any]) -> None:
     seq = make()
     ds = ps.from_sequence(seq)
@@ -354,7 +429,9 @@ def test_numbers_of_arrays_are_plain_and_rows_are_views() -> None:
 
 
 @pytest.mark.parametrize(
-    "thing,words", [({1, 2}, ["set", "no __getitem__"]), (3, ["int", "no __len__"]), (None, ["None"])], ids=repr
+    "thing,words",
+    [({1, 2}, ["set", "no __getitem__"]), (3, ["int", "no __len__"]), (None, ["None"])],
+    ids=repr,
 )
 def test_what_is_no_sequence_is_refused(thing: Any, words: list[str]) -> None:
     refused(lambda: ps.from_sequence(thing), *words, "from_iterable")
@@ -457,7 +534,9 @@ def test_a_token_store_gives_documents_with_known_lengths() -> None:
         (np.arange(4), [[0, 4]], ps.ConfigError, ["(1, 2)"]),
     ],
 )
-def test_bad_token_stores_are_refused(tokens: Any, offsets: Any, kind: Any, words: list[str]) -> None:
+def test_bad_token_stores_are_refused(
+    tokens: Any, offsets: Any, kind: Any, words: list[str]
+) -> None:
     refused(lambda: ps.from_tokens(tokens, offsets), *words, kind=kind)
 
 
@@ -480,19 +559,34 @@ def test_with_source_names_the_way_through_nested_mixtures() -> None:
 
 
 def test_with_source_below_a_mixture_through_slices_and_streams() -> None:
-    inner = ps.mix({"web": mapped(6).with_source().filter(lambda x: x["x"] != 2)}, stop="all_exhausted")
-    rows = list(ps.mix({"text": inner.limit(4), "code": mapped(5)[1:].with_source()}, stop="all_exhausted"))
+    inner = ps.mix(
+        {"web": mapped(6).with_source().filter(lambda x: x["x"] != 2)}, stop="all_exhausted"
+    )
+    rows = list(
+        ps.mix({"text": inner.limit(4), "code": mapped(5)[1:].with_source()}, stop="all_exhausted")
+    )
     assert Counter(row["__source__"] for row in rows) == {"text/web": 4, "code": 4}
     assert sorted(row["__index__"] for row in rows if row["__source__"] == "code") == [1, 2, 3, 4]
 
 
 def test_with_source_outside_a_mixture_and_in_later_passes() -> None:
-    assert mapped(2, "wiki").with_source()[1] == {"x": 1, "__source__": "wiki", "__epoch__": 0, "__index__": 1}
+    assert mapped(2, "wiki").with_source()[1] == {
+        "x": 1,
+        "__source__": "wiki",
+        "__epoch__": 0,
+        "__index__": 1,
+    }
     assert [row["__epoch__"] for row in mapped(2).shuffle().repeat(2).with_source()] == [0, 0, 1, 1]
     sample = {"x": 1}
     assert ps.from_sequence([sample]).with_source()[0] != sample
     assert sample == {"x": 1}, "the input is not changed"
-    refused(lambda: list(numbers(3, "ints").with_source()), "with_source()", "'ints'", "int", "map it to a dict")
+    refused(
+        lambda: list(numbers(3, "ints").with_source()),
+        "with_source()",
+        "'ints'",
+        "int",
+        "map it to a dict",
+    )
 
 
 def test_two_sources_of_one_name_are_told_apart() -> None:
@@ -508,17 +602,33 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
     ("rebatch(0)", lambda ds: ds.rebatch(0), ["rebatch(0)", "at least 1"]),
     ("shuffle_buffer(0)", lambda ds: ds.shuffle_buffer(0), ["shuffle_buffer", "n", "at least 1"]),
     ("shuffle(block)", lambda ds: ds.shuffle(block=(0, 2)), ["block=(0, 2)", "at least 1"]),
-    ("endless shuffle", lambda ds: ds.repeat().shuffle(), ["shuffle()", "endless", "before .repeat()"]),
+    (
+        "endless shuffle",
+        lambda ds: ds.repeat().shuffle(),
+        ["shuffle()", "endless", "before .repeat()"],
+    ),
     ("endless repeat", lambda ds: ds.repeat().repeat(2), ["repeat()", "endless already"]),
     ("repeat(-1)", lambda ds: ds.repeat(-1), ["repeat(-1)", "at least 0"]),
     ("endless slice", lambda ds: ds.repeat()[3:], ["slice of an endless", "needs a stop"]),
-    ("endless slice backwards", lambda ds: ds.repeat()[9:0:-1], ["slice of an endless", "forwards"]),
+    (
+        "endless slice backwards",
+        lambda ds: ds.repeat()[9:0:-1],
+        ["slice of an endless", "forwards"],
+    ),
     ("shard(3, 3)", lambda ds: ds.shard(3, 3), ["shard(3, 3)", "0 to count - 1"]),
     ("shard(-1, 3)", lambda ds: ds.shard(-1, 3), ["shard(-1, 3)"]),
     ("shard(0, 0)", lambda ds: ds.shard(0, 0), ["shard(0, 0)"]),
     ("limit(-1)", lambda ds: ds.limit(-1), ["limit(-1)", "at least 0"]),
-    ("bucket_by_length", lambda ds: ds.bucket_by_length([9, 3], 2), ["bucket_by_length", "ascending", "(9, 3)"]),
-    ("batch_by_tokens(0)", lambda ds: ds.batch_by_tokens(0), ["batch_by_tokens", "max_tokens", "at least 1"]),
+    (
+        "bucket_by_length",
+        lambda ds: ds.bucket_by_length([9, 3], 2),
+        ["bucket_by_length", "ascending", "(9, 3)"],
+    ),
+    (
+        "batch_by_tokens(0)",
+        lambda ds: ds.batch_by_tokens(0),
+        ["batch_by_tokens", "max_tokens", "at least 1"],
+    ),
     ("pack(0)", lambda ds: ds.pack(0), ["pack", "length", "at least 1"]),
     ("pack by magic", lambda ds: cast(Any, ds).pack(4, "magic"), ["pack", "'magic'", "best_fit"]),
     ("endless concat", lambda ds: len(ds.repeat().concat(ds)), ["concat", "endless", "limit it"]),
@@ -527,7 +637,9 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("call,words", [(c, w) for _, c, w in BAD_CALLS], ids=[n for n, _, _ in BAD_CALLS])
+@pytest.mark.parametrize(
+    "call,words", [(c, w) for _, c, w in BAD_CALLS], ids=[n for n, _, _ in BAD_CALLS]
+)
 def test_bad_arguments_are_refused_by_name(call: Any, words: list[str]) -> None:
     refused(lambda: call(numbers(5)), *words)
 
@@ -553,7 +665,11 @@ WRONG_TYPES: list[tuple[Callable[[Any], Any], Any, str]] = [
     (lambda x: ps.mix({"a": numbers(9)}, seed=x), 1.5, "mix(seed=1.5)"),
     (lambda x: ps.mix({x: numbers(9)}), 1, "the name 1 is a int"),
     (lambda x: ps.mix({"a": numbers(9)}, {"a": x}), "1", "the weight of 'a' is '1'"),
-    (lambda x: ps.mix({"a": numbers(9), "b": numbers(9)}, {"a": x, "b": x}), 1e308, "scale all weights"),
+    (
+        lambda x: ps.mix({"a": numbers(9), "b": numbers(9)}, {"a": x, "b": x}),
+        1e308,
+        "scale all weights",
+    ),
     (lambda x: ps.Schedule(x), None, "Schedule(None)"),
     (lambda x: ps.Schedule([x]), (0,), "the point (0,)"),
     (lambda x: ps.Loader(x), [1, 2], "Loader: list is not a dataset"),
@@ -561,19 +677,29 @@ WRONG_TYPES: list[tuple[Callable[[Any], Any], Any, str]] = [
     (lambda x: ps.Loader(numbers(9), lanes=x), "2", "lanes='2'"),
     (lambda x: ps.Loader(numbers(9), rank=x, world_size=2), "0", "rank='0'"),
     (lambda x: ps.Loader(ps.mix({"a": numbers(9)})).set_weights(x), [1], "set_weights([1])"),
-    (lambda x: ps.Loader(ps.mix({"a": numbers(9)})).set_weights({"a": 1}, at=x), 1.5, "set_weights(at=1.5)"),
+    (
+        lambda x: ps.Loader(ps.mix({"a": numbers(9)})).set_weights({"a": 1}, at=x),
+        1.5,
+        "set_weights(at=1.5)",
+    ),
     (lambda x: iter(numbers(9)).seek(x), 1.5, "seek(1.5)"),
     (lambda x: ps.read(x), None, "read(None)"),
     (lambda x: ps.read([x]), 3, "3 is no path"),
 ]
 
 
-@pytest.mark.parametrize("call,wrong,words", WRONG_TYPES, ids=[words for _, _, words in WRONG_TYPES])
-def test_an_argument_of_the_wrong_type_is_named(call: Callable[[Any], Any], wrong: Any, words: str) -> None:
+@pytest.mark.parametrize(
+    "call,wrong,words", WRONG_TYPES, ids=[words for _, _, words in WRONG_TYPES]
+)
+def test_an_argument_of_the_wrong_type_is_named(
+    call: Callable[[Any], Any], wrong: Any, words: str
+) -> None:
     refused(lambda: call(wrong), words)
 
 
-@pytest.mark.parametrize("call", [call for call, _, _ in WRONG_TYPES], ids=[words for _, _, words in WRONG_TYPES])
+@pytest.mark.parametrize(
+    "call", [call for call, _, _ in WRONG_TYPES], ids=[words for _, _, words in WRONG_TYPES]
+)
 @pytest.mark.parametrize(
     "wrong", [[{"a": "b" * 900}] * 90, "c" * 9000, {"d": np.ones(99)}], ids=["list", "text", "dict"]
 )
@@ -592,7 +718,11 @@ def test_a_long_message_keeps_its_ends() -> None:
             kind("first" + 9000 * "." + "last"),
             pickle.loads(pickle.dumps(kind("first" + 9000 * "." + "last"))),
         ):
-            assert str(error).startswith("first") and str(error).endswith("last") and "7,009 char" in str(error), error
+            assert (
+                str(error).startswith("first")
+                and str(error).endswith("last")
+                and "7,009 char" in str(error)
+            ), error
     assert str(ps.Skip()) == "" and str(ps.DataError("x" * 2400, where="y")) == f"y: {'x' * 2400}"
 
 
@@ -601,7 +731,10 @@ def test_a_long_message_keeps_its_ends() -> None:
     [
         ([{"a": 1}], "read([...]): {'a': 1} is no path"),
         ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
-        (pa.table({"a": [1]}), "is no path; give texts or pathlib.Path, one or a list of them; of samples in memory"),
+        (
+            pa.table({"a": [1]}),
+            "is no path; give texts or pathlib.Path, one or a list of them; of samples in memory",
+        ),
         (b"a.jsonl", "read(b'a.jsonl'): b'a.jsonl' is no path"),
         ("a\0b.jsonl", "'a\\x00b.jsonl': no file can have this name"),
         (["x.jsonl", Path("a\ud800")], "'a\\ud800': no file can have this name"),
@@ -638,7 +771,9 @@ def test_weights_and_caps_of_numpy_are_numbers() -> None:
     given: Any = {"a": np.float64(0.25), "b": np.int64(2)}
     caps: Any = {"a": np.float64(1.5), "b": np.int64(2)}
     ours = ps.mix(each, given, max_epochs=caps, stop="all_exhausted", seed=1)
-    plain = ps.mix(each, {"a": 0.25, "b": 2}, max_epochs={"a": 1.5, "b": 2}, stop="all_exhausted", seed=1)
+    plain = ps.mix(
+        each, {"a": 0.25, "b": 2}, max_epochs={"a": 1.5, "b": 2}, stop="all_exhausted", seed=1
+    )
     loader = ps.Loader(ours)
     rows = iter(loader)
     first = [next(rows) for _ in range(7)]
@@ -653,10 +788,16 @@ def test_weights_and_caps_of_numpy_are_numbers() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     three: Any = np.int64(3)
     same = [
-        ps.mix({"a": numbers(40), "b": numbers(40)}, seed=n, block_size=n).shuffle_buffer(n, seed=n).batch(n).limit(n)
+        ps.mix({"a": numbers(40), "b": numbers(40)}, seed=n, block_size=n)
+        .shuffle_buffer(n, seed=n)
+        .batch(n)
+        .limit(n)
         for n in (3, three)
     ]
-    states = [ps.Loader(ds, lanes=n, epoch_length=n).state_dict() for ds, n in zip(same, (3, three), strict=True)]
+    states = [
+        ps.Loader(ds, lanes=n, epoch_length=n).state_dict()
+        for ds, n in zip(same, (3, three), strict=True)
+    ]
     assert json.dumps(states[0]) == json.dumps(states[1])
     assert [batch.tolist() for batch in same[0]] == [batch.tolist() for batch in same[1]]
 
@@ -685,14 +826,26 @@ UNINDEXED: list[tuple[str, Callable[[], ps.Dataset], str]] = [
     ("flat_map", lambda: numbers(9).flat_map(recipes.twice), "flat_map()"),
     ("stream", stream, "source 'feed'"),
     ("shuffle_buffer", lambda: numbers(9).shuffle_buffer(3), "ShuffleBuffer"),
-    ("mapped pack", lambda: numbers(9).map(recipes.document).pack(8).map(recipes.mapping), "ConcatSplit"),
-    ("a mixture of one", lambda: ps.mix({"a": numbers(3), "b": numbers(3).filter(bool)}), "filter()"),
+    (
+        "mapped pack",
+        lambda: numbers(9).map(recipes.document).pack(8).map(recipes.mapping),
+        "ConcatSplit",
+    ),
+    (
+        "a mixture of one",
+        lambda: ps.mix({"a": numbers(3), "b": numbers(3).filter(bool)}),
+        "filter()",
+    ),
     ("a batch of it", lambda: numbers(9).filter(bool).batch(2), "filter()"),
 ]
 
 
-@pytest.mark.parametrize("make,step", [(m, s) for _, m, s in UNINDEXED], ids=[n for n, _, _ in UNINDEXED])
-def test_what_is_not_indexed_says_which_step_and_what_to_do(make: Callable[[], ps.Dataset], step: str) -> None:
+@pytest.mark.parametrize(
+    "make,step", [(m, s) for _, m, s in UNINDEXED], ids=[n for n, _, _ in UNINDEXED]
+)
+def test_what_is_not_indexed_says_which_step_and_what_to_do(
+    make: Callable[[], ps.Dataset], step: str
+) -> None:
     ds = make()
     needs = [
         (lambda: len(ds), "len()", "iterate and count"),
@@ -710,7 +863,12 @@ def test_what_is_not_indexed_says_which_step_and_what_to_do(make: Callable[[], p
 
 
 def test_places_outside_are_index_errors() -> None:
-    for ds, place in [(numbers(5), 5), (numbers(5), -6), (numbers(0), 0), (numbers(5).repeat(), -1)]:
+    for ds, place in [
+        (numbers(5), 5),
+        (numbers(5), -6),
+        (numbers(0), 0),
+        (numbers(5).repeat(), -1),
+    ]:
         with pytest.raises(IndexError, match=str(place)):
             ds[place]
     assert numbers(5)[-1] == 4
@@ -719,14 +877,24 @@ def test_places_outside_are_index_errors() -> None:
 
 
 def test_many_places_at_once_are_those_one_by_one() -> None:
-    ds = ps.mix({"a": numbers(9).shuffle(), "b": numbers(5)}, stop="all_exhausted").map(recipes.double)
+    ds = ps.mix({"a": numbers(9).shuffle(), "b": numbers(5)}, stop="all_exhausted").map(
+        recipes.double
+    )
     places = [3, 0, 13, 3, 7]
     assert ds.__getitems__(places) == [ds[i] for i in places]
     assert numbers(3).__getitems__([]) == []
 
 
 @pytest.mark.parametrize(
-    "indices", [[3, 1], (3, 1), range(3, 0, -2), np.asarray([3, 1], np.uint8), [np.int32(3), -4], np.asarray([3, -4])]
+    "indices",
+    [
+        [3, 1],
+        (3, 1),
+        range(3, 0, -2),
+        np.asarray([3, 1], np.uint8),
+        [np.int32(3), -4],
+        np.asarray([3, -4]),
+    ],
 )
 def test_samples_are_asked_for_by_a_list(indices: Any) -> None:
     ds = numbers(5).map(str)
@@ -747,7 +915,10 @@ def test_samples_are_asked_for_by_a_list(indices: Any) -> None:
     ],
 )
 def test_a_list_of_what_is_no_place_is_refused(indices: Any, words: str) -> None:
-    for ask, name in ((lambda: numbers(5)[indices], "ds["), (lambda: numbers(5).select(indices), "select(")):
+    for ask, name in (
+        (lambda: numbers(5)[indices], "ds["),
+        (lambda: numbers(5).select(indices), "select("),
+    ):
         with pytest.raises(ps.ConfigError, match=re.escape(words)) as error:
             ask()
         assert str(error.value).startswith(name)
@@ -774,7 +945,9 @@ def test_joined_datasets_are_those_of_the_methods() -> None:
 def test_a_list_of_datasets_is_given_with_a_star(name: str) -> None:
     a: Any = numbers(3)
     for call in (lambda: getattr(ps, name)([a, a]), lambda: getattr(a, name)([a, a])):
-        with pytest.raises(ps.ConfigError, match=re.escape(f"put a star before a list: {name}(*datasets)")):
+        with pytest.raises(
+            ps.ConfigError, match=re.escape(f"put a star before a list: {name}(*datasets)")
+        ):
             call()
     with pytest.raises(ps.ConfigError, match="at least one"):
         getattr(ps, name)()
@@ -820,7 +993,9 @@ def test_a_function_of_many_gives_what_that_of_one_gives() -> None:
 
 
 def test_a_function_of_many_gives_columns() -> None:
-    ds = numbers(5).map(lambda some: {"x": np.asarray(some) * 2, "text": [str(x) for x in some]}, batched=3)
+    ds = numbers(5).map(
+        lambda some: {"x": np.asarray(some) * 2, "text": [str(x) for x in some]}, batched=3
+    )
     assert list(ds) == [{"x": 2 * i, "text": str(i)} for i in range(5)]
     assert type(ds[0]["x"]) is int
 

@@ -17,8 +17,8 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.base import seams
-from penstock.base.thread_pool import Task
+from penstock.engine.base import seams
+from penstock.engine.base.thread_pool import Task
 
 LANES = 12
 
@@ -28,7 +28,11 @@ def numbers(n: int, start: int = 0) -> ps.Dataset:
 
 
 def mixture(weights: Any = None, **options: Any) -> ps.Dataset:
-    inputs = {"a": numbers(500).shuffle(), "b": numbers(300, 10_000).shuffle(), "c": numbers(70, 20_000).shuffle()}
+    inputs = {
+        "a": numbers(500).shuffle(),
+        "b": numbers(300, 10_000).shuffle(),
+        "c": numbers(70, 20_000).shuffle(),
+    }
     return ps.mix(inputs, weights or {"a": 5, "b": 3, "c": 2}, block_size=10, seed=3, **options)
 
 
@@ -54,7 +58,9 @@ def shown(batch: Any) -> str:
     return json.dumps(batch, default=lambda array: array.tolist())
 
 
-def lockstep(make: Any, ranks: int, steps: int, states: Any = None, workers: int = 0) -> tuple[list[Any], list[Any]]:
+def lockstep(
+    make: Any, ranks: int, steps: int, states: Any = None, workers: int = 0
+) -> tuple[list[Any], list[Any]]:
     """Every rank's items of each step, and every rank's state (through JSON) at the end."""
     loaders = [
         ps.Loader(make(), rank=r, world_size=ranks, lanes=LANES, workers=workers, remainder="keep")
@@ -115,7 +121,8 @@ def test_a_batch_takes_the_next_rows_of_the_ranks_own_lanes_in_turn(ranks):
 
     alone = [*islice(ps.Loader(make(), lanes=LANES), 60)]
     loaders = [
-        ps.Loader(make().batch(12 // ranks, collate=list), rank=r, world_size=ranks, lanes=LANES) for r in range(ranks)
+        ps.Loader(make().batch(12 // ranks, collate=list), rank=r, world_size=ranks, lanes=LANES)
+        for r in range(ranks)
     ]
     for step in zip(*(islice(loader, 5) for loader in loaders), strict=True):
         due, alone = alone[:12], alone[12:]
@@ -124,8 +131,14 @@ def test_a_batch_takes_the_next_rows_of_the_ranks_own_lanes_in_turn(ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_limit_under_the_tail_counts_the_rows_of_the_run(ranks):
-    for ds in (rows_by_lanes().limit(24).batch(4, collate=list), rows_by_lanes().batch(4, collate=list).limit(6)):
-        loaders = [ps.Loader(ds, rank=r, world_size=ranks, lanes=LANES, remainder="keep") for r in range(ranks)]
+    for ds in (
+        rows_by_lanes().limit(24).batch(4, collate=list),
+        rows_by_lanes().batch(4, collate=list).limit(6),
+    ):
+        loaders = [
+            ps.Loader(ds, rank=r, world_size=ranks, lanes=LANES, remainder="keep")
+            for r in range(ranks)
+        ]
         assert [sum(len(batch) for batch in loader) for loader in loaders] == [24 // ranks] * ranks
 
 
@@ -136,12 +149,17 @@ def test_a_run_goes_on_after_a_limit_was_counted_on_another_number_of_ranks():
     assert all(state["drawn"] == 9 for state in states)
     with ps.Loader(make(), lanes=LANES) as loader:
         loader.load_state_dict(states)
-        assert [shown(row) for step in first for row in step] + [shown(row) for row in loader] == whole
+        assert [shown(row) for step in first for row in step] + [
+            shown(row) for row in loader
+        ] == whole
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_tuples_of_a_zip_stay_whole_on_every_rank(ranks):
-    for keep in (numbers(30).zip(numbers(30, 100)), numbers(30).zip(numbers(30, 100).filter(lambda x: True))):
+    for keep in (
+        numbers(30).zip(numbers(30, 100)),
+        numbers(30).zip(numbers(30, 100).filter(lambda x: True)),
+    ):
         for rank in range(ranks):
             found = list(ps.Loader(keep, rank=rank, world_size=ranks, lanes=6, remainder="keep"))
             assert len(found) == 30 // ranks and all(b == a + 100 for a, b in found)
@@ -172,11 +190,16 @@ def test_every_source_has_its_share_on_every_rank(ranks: int) -> None:
             list(islice(loader, rows))
             for name, weight in weights.items():
                 sigma = (rows * weight * (1 - weight)) ** 0.5
-                assert abs(loader.stats()["samples"][name] - rows * weight) < 4 * sigma, (ranks, name)
+                assert abs(loader.stats()["samples"][name] - rows * weight) < 4 * sigma, (
+                    ranks,
+                    name,
+                )
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 64])
-def test_the_rows_of_a_step_are_those_of_one_rank_and_each_rank_has_its_own_in_order(ranks: int) -> None:
+def test_the_rows_of_a_step_are_those_of_one_rank_and_each_rank_has_its_own_in_order(
+    ranks: int,
+) -> None:
     runs = [iter(loader) for loader in dealt(numbers(100_000).batch(3, collate=list), ranks)]
     seen = set[tuple[int, ...]]()
     for step in range(200 // ranks + 5):
@@ -189,7 +212,9 @@ def test_the_rows_of_a_step_are_those_of_one_rank_and_each_rank_has_its_own_in_o
 
 
 def test_steps_of_more_rows_than_a_table_holds_are_dealt_too() -> None:
-    batches = [next(iter(loader)) for loader in dealt(numbers(50_000).batch(2_500, collate=list), 4)]
+    batches = [
+        next(iter(loader)) for loader in dealt(numbers(50_000).batch(2_500, collate=list), 4)
+    ]
     assert sorted(chain(*batches)) == list(range(10_000))
 
 
@@ -211,7 +236,9 @@ def test_a9_every_rank_makes_the_same_number_of_steps(rows: int, batch: int, dro
 
 def test_keep_shares_out_what_is_left_as_it_is() -> None:
     for drop, items in ((False, [32, 32, 31, 31]), (True, [32, 31, 31, 31])):
-        loaders = dealt(numbers(1003).batch(8, collate=list, drop_remainder=drop), 4, remainder="keep")
+        loaders = dealt(
+            numbers(1003).batch(8, collate=list, drop_remainder=drop), 4, remainder="keep"
+        )
         given = [list(loader) for loader in loaders]
         assert [len(rank) for rank in given] == items == [len(loader) for loader in loaders]
         assert len({x for rank in given for item in rank for x in item}) == (1000 if drop else 1003)
@@ -229,21 +256,41 @@ def test_padding_is_marked_in_the_loader_and_in_batches_that_are_mappings() -> N
                 kept += batch["x"][batch["valid"]].tolist()
         assert sorted(kept) == list(range(7))
     with ps.Loader(ds.batch(4), remainder="pad") as alone:
-        assert [batch["valid"].tolist() for batch in alone] == [[True] * 4, [True, True, True, False]]
+        assert [batch["valid"].tolist() for batch in alone] == [
+            [True] * 4,
+            [True, True, True, False],
+        ]
     with ps.Loader(ds.batch(4)) as plain:
-        assert [(len(batch["x"]), plain.valid.tolist()) for batch in plain] == [(4, [True] * 4), (3, [True] * 3)]
+        assert [(len(batch["x"]), plain.valid.tolist()) for batch in plain] == [
+            (4, [True] * 4),
+            (3, [True] * 3),
+        ]
     own = ds.map(lambda x: {**x, "valid": 1}).batch(2)
-    with ps.Loader(own, remainder="pad") as loader, pytest.raises(ps.ConfigError, match="rename that with .map"):
+    with (
+        ps.Loader(own, remainder="pad") as loader,
+        pytest.raises(ps.ConfigError, match="rename that with .map"),
+    ):
         next(iter(loader))
 
 
 def test_padding_of_a_pass_that_is_shorter_than_a_step_goes_round() -> None:
     loaders = dealt(numbers(3).batch(2, collate=list), 4, remainder="pad")
     given = [(list(loader), loader) for loader in loaders]
-    assert sorted(x for batches, _ in given for batch in batches for x in batch) == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert sorted(x for batches, _ in given for batch in batches for x in batch) == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
-def test_what_is_left_out_is_said_once_and_a_pass_without_a_step_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_is_said_once_and_a_pass_without_a_step_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for loader in dealt(numbers(11).batch(2), 2):
         assert len(list(loader)) == len(list(loader))
     assert [record.getMessage() for record in caplog.records] == [
@@ -251,7 +298,9 @@ def test_what_is_left_out_is_said_once_and_a_pass_without_a_step_is_refused(capl
         "Loader(remainder='pad') or 'keep' gives them too"
     ]
     for loader in dealt(numbers(11).batch(4), 3):
-        with pytest.raises(ps.ConfigError, match=r"11 rows, and 3 ranks with 4 each take 12.*repeat\(\).*'pad'"):
+        with pytest.raises(
+            ps.ConfigError, match=r"11 rows, and 3 ranks with 4 each take 12.*repeat\(\).*'pad'"
+        ):
             next(iter(loader))
 
 
@@ -270,8 +319,11 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
     whole = list(islice(ds, sum(map(len, found))))
     bounds = list(accumulate(map(len, found), initial=0))
     assert found == [sorted(whole[a:b]) for a, b in pairwise(bounds)]
-    assert state is not None and [(r["step"], r["row"], r["rows"], r["ranks"]) for r in state["records"]] == [
-        (3 * n, sum(3 * r * b for r, b in worlds[:n]), ranks * batch, ranks) for n, (ranks, batch) in enumerate(worlds)
+    assert state is not None and [
+        (r["step"], r["row"], r["rows"], r["ranks"]) for r in state["records"]
+    ] == [
+        (3 * n, sum(3 * r * b for r, b in worlds[:n]), ranks * batch, ranks)
+        for n, (ranks, batch) in enumerate(worlds)
     ]
     # What every step held is told by the plan of the run, with no word of ranks: steps of the past and to come.
     plan = ds.batch(7, collate=list).plan.after(state)
@@ -302,7 +354,9 @@ def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> 
     assert [[key[0] for key in batch] for batch in keys] == [["b", "b"]] * 5
     assert plan.position == 8
     assert [[sample.key for sample in plan.at(place)] for place in range(5, 10)] == keys
-    with pytest.raises(ps.StateError, match="5 from pass 0 on, 10 from pass 1 on.* steps cannot be counted"):
+    with pytest.raises(
+        ps.StateError, match="5 from pass 0 on, 10 from pass 1 on.* steps cannot be counted"
+    ):
         plan.at(step=3)
 
 
@@ -324,7 +378,9 @@ def test_the_plan_of_a_run_whose_batches_got_smaller_knows_the_short_steps_of_be
 def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: bool) -> None:
     ds, state, delivered = numbers(50).shuffle(), None, list[list[Any]]()
     for ranks, batch, steps in [(2, 3, 4), (1, 7, 6), (3, 4, 9), (1, 5, 25), (2, 4, 8)]:
-        loaders = dealt(ds.batch(batch, collate=list, drop_remainder=drop), ranks, remainder=remainder)
+        loaders = dealt(
+            ds.batch(batch, collate=list, drop_remainder=drop), ranks, remainder=remainder
+        )
         for loader in loaders:
             if state is not None:
                 loader.load_state_dict(state)
@@ -338,7 +394,9 @@ def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: boo
         state = through_json(loaders[0].state_dict())
     assert state is not None
     plan = ds.batch(3, collate=list).plan.after(state)
-    assert [sorted(sample.key for sample in plan.at(step=step)) for step in range(len(delivered))] == delivered
+    assert [
+        sorted(sample.key for sample in plan.at(step=step)) for step in range(len(delivered))
+    ] == delivered
 
 
 def test_steps_of_a_run_can_be_left_out() -> None:
@@ -413,7 +471,10 @@ def test_a_loader_has_a_length_where_a_pass_has_one() -> None:
 
 def test_a_missing_rank_is_named_by_its_lanes():
     _, states = lockstep(by_lanes, 3, 4)
-    with ps.Loader(by_lanes(), lanes=LANES) as loader, pytest.raises(ps.StateError, match=r"lanes \[1, 4, 7, 10\]"):
+    with (
+        ps.Loader(by_lanes(), lanes=LANES) as loader,
+        pytest.raises(ps.StateError, match=r"lanes \[1, 4, 7, 10\]"),
+    ):
         loader.load_state_dict([states[0], states[2]])
 
 
@@ -460,18 +521,24 @@ def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    from penstock.runtime.cursor import seal
+    from penstock.engine.runtime.cursor import seal
 
-    return seal({k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")})
+    return seal(
+        {k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")}
+    )
 
 
 def test_all_ranks_switch_weights_on_one_sample():
     def run(ranks: int) -> list[list[int]]:
-        loaders = [ps.Loader(indexed(), rank=r, world_size=ranks, workers=r % 2) for r in range(ranks)]
+        loaders = [
+            ps.Loader(indexed(), rank=r, world_size=ranks, workers=r % 2) for r in range(ranks)
+        ]
         runs, items = [iter(loader) for loader in loaders], list[Any]()
         for step in range(48 // ranks):
             if step * ranks == 24:
-                assert len({loader.set_weights({"a": 0, "b": 1, "c": 9}) for loader in loaders}) == 1
+                assert (
+                    len({loader.set_weights({"a": 0, "b": 1, "c": 9}) for loader in loaders}) == 1
+                )
             items += [next(run) for run in runs]
         for loader in loaders:
             loader.close()
@@ -495,8 +562,14 @@ def test_the_past_cannot_be_changed():
 def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_was(packed):
     def make(weights: dict[str, float], *names: str) -> ps.Dataset:
         starts = {"a": 0, "b": 10_000, "d": 30_000}
-        mixed = ps.mix({n: numbers(400, starts[n]).shuffle() for n in names}, weights, block_size=10)
-        return mixed.map(lambda x: [x] * 3).pack(7).batch(2) if packed else mixed.batch(4, collate=list)
+        mixed = ps.mix(
+            {n: numbers(400, starts[n]).shuffle() for n in names}, weights, block_size=10
+        )
+        return (
+            mixed.map(lambda x: [x] * 3).pack(7).batch(2)
+            if packed
+            else mixed.batch(4, collate=list)
+        )
 
     def draws(loader: ps.Loader, steps: int) -> list[tuple[str, int, int]]:
         keys = []
@@ -570,9 +643,16 @@ def test_a_map_that_may_skip_drops_samples_and_batches_are_filled_up(workers):
 
 
 def test_skip_anywhere_else_is_refused_and_the_remedy_named():
-    for ds in (numbers(9).map(skip_tens), numbers(9).filter(skip_tens), numbers(9).batch(2).map(skip_all)):
+    for ds in (
+        numbers(9).map(skip_tens),
+        numbers(9).filter(skip_tens),
+        numbers(9).batch(2).map(skip_all),
+    ):
         for on_error in ("raise", "quarantine"):
-            with ps.Loader(ds, on_error=on_error) as loader, pytest.raises(ps.ConfigError, match=r"may_skip=True"):
+            with (
+                ps.Loader(ds, on_error=on_error) as loader,
+                pytest.raises(ps.ConfigError, match=r"may_skip=True"),
+            ):
                 list(loader)
     with pytest.raises(ps.ConfigError, match=r"may_skip=True"):
         numbers(9).map(skip_tens)[3]
@@ -599,7 +679,9 @@ def test_quarantine_replaces_bad_samples_alike_for_any_workers_and_after_a_resum
         assert list(islice(loader, 35)) == given[25:]
         again = {(e["source"], e["epoch"], e["index"]): e for e in loader.journal}
         assert {e["used"] for e in state["journal"]} <= {e["used"] for e in again.values()}
-        both = [key for key in journal if key in again and journal[key]["used"] and again[key]["used"]]
+        both = [
+            key for key in journal if key in again and journal[key]["used"] and again[key]["used"]
+        ]
         assert both and all(journal[key] == again[key] for key in both)
 
 
@@ -661,7 +743,10 @@ def test_a_foreign_pipeline_is_refused_with_the_differences():
     [
         ({"workers": -1}, "workers=-1"),
         ({"timeout": 3.0}, "timeout=3.0: more than 0 seconds"),
-        ({"timeout": 0.0, "workers": 2, "executor": "processes"}, "timeout=0.0: more than 0 seconds"),
+        (
+            {"timeout": 0.0, "workers": 2, "executor": "processes"},
+            "timeout=0.0: more than 0 seconds",
+        ),
         ({"executor": "fibres"}, "'inline', 'threads', 'processes' or 'ray'"),
         ({"prefetch": 0}, "prefetch=0"),
         ({"rank": 0}, "both or neither"),
@@ -697,7 +782,9 @@ def test_stats_go_on_over_passes():
     with ps.Loader(numbers(10).batch(2), workers=1) as loader:
         for n in (1, 2, 3):
             list(loader)
-            assert loader.stats()["samples"] == {"data": 10 * n} and loader.stats()["items"] == 5 * n
+            assert (
+                loader.stats()["samples"] == {"data": 10 * n} and loader.stats()["items"] == 5 * n
+            )
 
 
 def test_a_closed_loader_gives_nothing_that_was_at_hand_whatever_is_tried():
@@ -715,7 +802,7 @@ def test_a_closed_loader_gives_nothing_that_was_at_hand_whatever_is_tried():
 def test_nothing_is_at_hand_in_a_forked_process():
     code = (
         "import os, penstock as ps\n"
-        "from penstock.streams.work import Pace\n"
+        "from penstock.engine.streams.work import Pace\n"
         "Pace.took = lambda pace, items, seconds: setattr(pace, 'size', 64)\n"  # however slow it is here
         "loader = ps.Loader(ps.from_sequence(range(9_999)), workers=1)\n"
         "rows = iter(loader)\n"
@@ -732,20 +819,27 @@ def test_nothing_is_at_hand_in_a_forked_process():
         "print(next(rows), flush=True)\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.stdout.split() == ["refused", "300"], done.stderr
 
 
 # ---------------------------------------------------------------- epochs of a chosen length
 
 
-@pytest.mark.parametrize("dataset", [numbers(7).shuffle().repeat(), numbers(7).filter(lambda x: x != 3).repeat()])
+@pytest.mark.parametrize(
+    "dataset", [numbers(7).shuffle().repeat(), numbers(7).filter(lambda x: x != 3).repeat()]
+)
 def test_epochs_of_a_chosen_length_go_on_where_the_last_one_ended(dataset: ps.Dataset) -> None:
     want = list(islice(dataset, 15))
     loader = ps.Loader(dataset, epoch_length=5)
     assert [list(loader) for _ in range(3)] == [want[:5], want[5:10], want[10:]]
     for stop in range(16):
-        first, again = ps.Loader(dataset, epoch_length=5), ps.Loader(dataset, workers=2, epoch_length=5)
+        first, again = (
+            ps.Loader(dataset, epoch_length=5),
+            ps.Loader(dataset, workers=2, epoch_length=5),
+        )
         given = list(islice(chain.from_iterable(first for _ in range(9)), stop))
         again.load_state_dict(through_json(first.state_dict()))
         # What is left of the epoch, also if that is nothing, and then whole ones.
@@ -764,7 +858,10 @@ def test_the_end_of_a_pass_ends_an_epoch_too() -> None:
 def test_a16_an_epoch_counts_the_items_of_all_ranks() -> None:
     dataset = numbers(100).repeat()
     ranks = dealt(dataset, 2, epoch_length=5)
-    assert [sorted(chain(*(list(rank) for rank in ranks))) for _ in range(2)] == [list(range(6)), list(range(6, 12))]
+    assert [sorted(chain(*(list(rank) for rank in ranks))) for _ in range(2)] == [
+        list(range(6)),
+        list(range(6, 12)),
+    ]
     first = dealt(dataset, 2, epoch_length=6)
     runs = [iter(loader) for loader in first]
     assert sorted(next(run) for run in runs) == [0, 1]
@@ -777,18 +874,23 @@ def test_a16_an_epoch_counts_the_items_of_all_ranks() -> None:
 
 def test_lanes_share_out_the_draws_of_a_mixture() -> None:
     # Draws of their own in one order would give all ranks batches of one source at a time.
-    streams = {name: numbers(1000).map(lambda _, name=name: name).filter(bool).repeat() for name in "ab"}
+    streams = {
+        name: numbers(1000).map(lambda _, name=name: name).filter(bool).repeat() for name in "ab"
+    }
     loader = ps.Loader(ps.mix(streams, {"a": 6, "b": 4}, block_size=10), lanes=4)
     steps = [list(islice(loader, 4)) for _ in range(50)]
     together = sum(len(set(step)) == 1 for step in steps)
     assert together < 20, "by chance it is about one in six"
     drawn = [x for step in steps for x in step]
-    assert all(drawn[i : i + 20].count("a") == 12 for i in range(0, 200, 20))  # whole rounds of whole blocks
+    assert all(
+        drawn[i : i + 20].count("a") == 12 for i in range(0, 200, 20)
+    )  # whole rounds of whole blocks
     assert len({tuple(step[lane] for step in steps) for lane in range(4)}) == 4
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("concat_split", {}), ("first_fit", {"open_rows": 4}), ("best_fit", {"window": 16})]
+    ("method", "options"),
+    [("concat_split", {}), ("first_fit", {"open_rows": 4}), ("best_fit", {"window": 16})],
 )
 def test_weights_set_under_a_pack_that_was_planned(method: Any, options: Any) -> None:
     def tokens(seed: int, n: int) -> ps.Dataset:
@@ -797,7 +899,11 @@ def test_weights_set_under_a_pack_that_was_planned(method: Any, options: Any) ->
         return ps.from_tokens(np.arange(offsets[-1]), offsets).shuffle()
 
     flows = {"a": tokens(1, 900), "b": tokens(2, 900)}
-    ds = ps.mix(flows, {"a": 1, "b": 1}, stop="all_exhausted", block_size=10).pack(64, method, **options).batch(2)
+    ds = (
+        ps.mix(flows, {"a": 1, "b": 1}, stop="all_exhausted", block_size=10)
+        .pack(64, method, **options)
+        .batch(2)
+    )
     assert len(ds) > 60
 
     def keys(loader: ps.Loader, steps: int) -> list[Any]:
@@ -809,7 +915,10 @@ def test_weights_set_under_a_pack_that_was_planned(method: Any, options: Any) ->
         at = loader.set_weights({"a": 9, "b": 1})
         state = loader.state_dict()
         rest = keys(loader, 30)
-    shares = [sum(source == "a" for step in rest[4:20] for source, _, _ in step), sum(map(len, rest[4:20]))]
+    shares = [
+        sum(source == "a" for step in rest[4:20] for source, _, _ in step),
+        sum(map(len, rest[4:20])),
+    ]
     assert 0.8 * shares[1] < shares[0], (at, shares)
     with ps.Loader(ds, workers=2) as resumed:
         resumed.load_state_dict(through_json(state))
@@ -872,7 +981,9 @@ def test_two_threads_over_one_loader_get_every_item_once(workers: int) -> None:
         assert loader.stats()["epoch"] == 1
 
 
-@pytest.mark.parametrize("call", ["state_dict", "metrics", "verdict", "take", "set_weights", "next"])
+@pytest.mark.parametrize(
+    "call", ["state_dict", "metrics", "verdict", "take", "set_weights", "next"]
+)
 def test_calls_of_the_pipeline_on_its_worker_threads_are_refused(call: str) -> None:
     """They waited for a lock whose holder waited for them, without end."""
 
@@ -948,7 +1059,10 @@ def test_c1_the_ranks_of_jax_are_found() -> None:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", code, address, str(rank)], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", code, address, str(rank)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         for rank in range(2)
     ]
@@ -965,7 +1079,11 @@ def test_a_loader_goes_to_any_step_of_its_run(ranks: int, endless: bool) -> None
     ds = ps.from_sequence(range(23), name="a").shuffle(seed=1)
     ds = (ds.repeat() if endless else ds).batch(3, collate=list)
     for rank in range(ranks):
-        options: Any = {"rank": rank, "world_size": ranks, "epoch_length": 5 * ranks if endless else None}
+        options: Any = {
+            "rank": rank,
+            "world_size": ranks,
+            "epoch_length": 5 * ranks if endless else None,
+        }
         items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "step")
         with ps.Loader(ds, **options) as loader:
             for _ in range(3):
@@ -1011,7 +1129,10 @@ def test_seek_keeps_what_was_changed_on_the_way() -> None:
 
 
 def test_steps_that_cannot_be_counted_are_not_sought() -> None:
-    with ps.Loader(ps.from_sequence(range(9)).filter(bool)) as loader, pytest.raises(ps.IndexedError, match="filter"):
+    with (
+        ps.Loader(ps.from_sequence(range(9)).filter(bool)) as loader,
+        pytest.raises(ps.IndexedError, match="filter"),
+    ):
         loader.seek(3)
     with ps.Loader(ps.from_sequence(range(9))) as loader:
         for wrong, error in ((-1, ps.ConfigError), (1.5, ps.ConfigError), (1 << 63, IndexError)):

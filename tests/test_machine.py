@@ -33,8 +33,8 @@ from helpers import through_json
 from leak_check import our_threads
 from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
-from penstock.base.seams import pretend, write_whole
-from penstock.graph.tail import has_tail
+from penstock.engine.base.seams import pretend, write_whole
+from penstock.engine.graph.tail import has_tail
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import difference
 from penstock.testing.recipes import number
@@ -102,7 +102,10 @@ class Fused:
 
 def standing(states: list[Any]) -> list[dict[str, Any]]:
     """States but for how many steps each rank has counted."""
-    return [{name: value for name, value in state.items() if name not in ("step", "check")} for state in states]
+    return [
+        {name: value for name, value in state.items() if name not in ("step", "check")}
+        for state in states
+    ]
 
 
 uses = st.lists(st.sampled_from(USES), min_size=1, max_size=3)
@@ -120,22 +123,34 @@ class Machine(RuleBasedStateMachine):
         self.patched.setattr(recipes, "number", Fused(self.fuse))
 
     @initialize(
-        recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies, turns=uses, top=st.booleans()
+        recipe=pipelines(3),
+        lanes=st.sampled_from((1, 1, 2, 4, 6)),
+        topology=topologies,
+        turns=uses,
+        top=st.booleans(),
     )
     def start(self, recipe: Any, lanes: int, topology: Topology, turns: Any, top: bool) -> None:
         below = recipe[1] if recipe[0] == "seed" else recipe
-        if top and not (below[0] == "pack" and below[3] != "concat_split"):  # nothing may follow these
+        if top and not (
+            below[0] == "pack" and below[3] != "concat_split"
+        ):  # nothing may follow these
             recipe = ("map", ("batch", recipe, 2, False), recipes.double)
         note(show(recipe))
         done["machine runs"] += 1
-        self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)  # never used by anything else
+        self.ds, self.lanes, self.endless = (
+            build(recipe),
+            lanes,
+            endless(recipe),
+        )  # never used by anything else
         self.indexed = indexed(recipe)
         self.worlds = [1, 2, 3, 4, 6]
         count = PASSES if again(recipe) else 1
         most = FEW if self.endless else 1000
         runs = [run(self.ds, k, most, lanes=lanes) for k in range(count)]
         self.want = [found for found, _ in runs]
-        self.rows = [rows_of(self.ds, k, len(found), lanes=lanes) for k, found in enumerate(self.want)]
+        self.rows = [
+            rows_of(self.ds, k, len(found), lanes=lanes) for k, found in enumerate(self.want)
+        ]
         # Lanes whose rows are batched last: how the rows of a step come to be in batches depends on the ranks.
         self.batched = not self.indexed and has_tail(self.ds.flow)
         self.all = [Counter[Any]()] * count
@@ -149,7 +164,9 @@ class Machine(RuleBasedStateMachine):
         self.even = [self.lanes_even(k) for k in range(count)]
         if lanes == 1 or self.indexed:
             self.judge(recipe, runs)
-        self.ds = built(recipe, Use(turns))  # from here on the run is of a dataset that was used on the way
+        self.ds = built(
+            recipe, Use(turns)
+        )  # from here on the run is of a dataset that was used on the way
         self.open(topology)
         self.states = [(self.save_all(), 0, 0)]
 
@@ -164,7 +181,9 @@ class Machine(RuleBasedStateMachine):
             full = max(count for count, _ in self.rows[k]) if self.rows[k] else 1
             return min(sum(count == full for count, _ in lane) for lane in lanes) * self.lanes
         found = [run(self.ds, k, 1000, rank=r, **options)[0] for r in range(self.lanes)]
-        assert sorted(map(repr, [x for lane in found for x in lane])) == sorted(map(repr, self.want[k]))
+        assert sorted(map(repr, [x for lane in found for x in lane])) == sorted(
+            map(repr, self.want[k])
+        )
         return min(map(len, found)) * self.lanes
 
     def rest_of(self, k: int, at: int, found: Counter[Any]) -> bool:
@@ -180,7 +199,9 @@ class Machine(RuleBasedStateMachine):
             if recipe[0] == "pack" and recipe[3] != "concat_split":
                 assert not whole or not allowed(recipe, k, [plain(x) for x in found], whole, orders)
             elif not (recipe[0] == "seed" and recipe[1][0] == "pack"):
-                assert [plain(x) for x in found] == model(recipe, k, len(found) + 1 if whole else FEW, orders)
+                assert [plain(x) for x in found] == model(
+                    recipe, k, len(found) + 1 if whole else FEW, orders
+                )
 
     # ------------------------------------------------------------ the simulated job
 
@@ -190,9 +211,15 @@ class Machine(RuleBasedStateMachine):
         self.world = self.worlds[topology.ranks % len(self.worlds)]
         if topology.simulation is not None:
             self.seams.enter_context(pretend(sched=SimSched(topology.simulation)))
-        usual: Any = {"workers": topology.workers, "executor": topology.executor, "lanes": self.lanes}
+        usual: Any = {
+            "workers": topology.workers,
+            "executor": topology.executor,
+            "lanes": self.lanes,
+        }
         usual |= {} if self.indexed else {"remainder": "keep"}
-        self.loaders = [ps.Loader(self.ds, rank=r, world_size=self.world, **usual) for r in range(self.world)]
+        self.loaders = [
+            ps.Loader(self.ds, rank=r, world_size=self.world, **usual) for r in range(self.world)
+        ]
         self.its = None
         self.k = self.at = 0
 
@@ -215,7 +242,9 @@ class Machine(RuleBasedStateMachine):
         if self.its is None:
             self.its = [iter(loader) for loader in self.loaders]
         if self.even[self.k] < (
-            self.at + self.world if self.batched else min(self.at + self.world, len(self.want[self.k]))
+            self.at + self.world
+            if self.batched
+            else min(self.at + self.world, len(self.want[self.k]))
         ):
             return self.tail()
         found = [self.one(it) for it in self.its]
@@ -231,7 +260,11 @@ class Machine(RuleBasedStateMachine):
         for turn in turns:
             count = sum(x is not END for x in turn)
             whole = count == self.world or count == len(want)
-            if whole and all(x is not END for x in turn[:count]) and not difference(turn[:count], want[:count]):
+            if (
+                whole
+                and all(x is not END for x in turn[:count])
+                and not difference(turn[:count], want[:count])
+            ):
                 break
         else:
             raise AssertionError(
@@ -280,7 +313,9 @@ class Machine(RuleBasedStateMachine):
             return False
         given = [(len(loader.valid), loader.keys()) for loader in self.loaders]
         assert all(count == rows[0][0] for count, _ in given)
-        assert sorted(key for _, keys in given for key in keys) == sorted(key for _, keys in rows for key in keys)
+        assert sorted(key for _, keys in given for key in keys) == sorted(
+            key for _, keys in rows for key in keys
+        )
         self.at += self.world
         return True
 
@@ -294,8 +329,14 @@ class Machine(RuleBasedStateMachine):
             assert self.rest_of(self.k, self.at, found), "the rest of the lanes, in batches"
             self.its, self.k, self.at = None, self.k + 1, 0
             return False
-        found = [repr(x) for it in self.its or [] for x in takewhile(lambda x: x is not END, self.rest(it))]
-        assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), "the rest of the lanes"
+        found = [
+            repr(x)
+            for it in self.its or []
+            for x in takewhile(lambda x: x is not END, self.rest(it))
+        ]
+        assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), (
+            "the rest of the lanes"
+        )
         self.its, self.k, self.at = None, self.k + 1, 0
         return False
 
@@ -350,7 +391,9 @@ class Machine(RuleBasedStateMachine):
             assert standing(now) == standing(states if not alone else [now[0]] * self.world), (
                 "the state right after a load is another one"
             )
-            if not alone:  # a rank that ended before the others counts the steps of the run from there on
+            if (
+                not alone
+            ):  # a rank that ended before the others counts the steps of the run from there on
                 assert {state["step"] for state in now} == {max(state["step"] for state in states)}
 
     @precondition(lambda self: self.known())
@@ -405,7 +448,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def no_thread_too_many(self) -> None:
-        real = self.loaders and self.topology.simulation is None and self.topology.executor == "threads"
+        real = (
+            self.loaders
+            and self.topology.simulation is None
+            and self.topology.executor == "threads"
+        )
         most = self.topology.workers * self.world if real else 0
         assert len(our_threads() - self.threads) <= most
 
@@ -428,20 +475,28 @@ def test_machine() -> None:
 def test_no_order_of_tasks_changes_the_run(recipe: Any, seed: int) -> None:
     note(show(recipe))
     want = run(build(recipe), 0, 500)[0]
-    with pretend(sched=SimSched(seed, twice=0.5)), ps.Loader(build(recipe), workers=3, prefetch=5) as loader:
+    with (
+        pretend(sched=SimSched(seed, twice=0.5)),
+        ps.Loader(build(recipe), workers=3, prefetch=5) as loader,
+    ):
         assert not difference(list(loader), want)
 
 
 @examples(40)
 @given(pipelines(2, endless=False), st.integers(0, 1000))
-def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(recipe: Any, seed: int) -> None:
+def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(
+    recipe: Any, seed: int
+) -> None:
     """In few lanes: a pass ends when all were asked without a failure, which for 48 may not come in 1,000 tries."""
     note(show(recipe))
     found: list[Any] = []
     state = None
     with ps.Loader(build(recipe), lanes=4) as loader:
         want = list(loader)
-    with pretend(sched=SimSched(seed, fail=0.2)), ps.Loader(build(recipe), workers=2, lanes=4) as loader:
+    with (
+        pretend(sched=SimSched(seed, fail=0.2)),
+        ps.Loader(build(recipe), workers=2, lanes=4) as loader,
+    ):
         for _ in range(1000):
             try:
                 if state is not None:  # a load may fail too; it is tried again

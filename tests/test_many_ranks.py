@@ -23,12 +23,25 @@ def script() -> Any:
     return module
 
 
-def test_a_machine_asks_once_for_what_its_ranks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_asks_once_for_what_its_ranks_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = script()
-    words = ["--home", str(tmp_path / "home"), "--rows", "9_000_000", "--latency", "0.001", "--run", "1,0"]
+    words = [
+        "--home",
+        str(tmp_path / "home"),
+        "--rows",
+        "9_000_000",
+        "--latency",
+        "0.001",
+        "--run",
+        "1,0",
+    ]
     words += ["--sources", str(SOURCES), "--machines", str(MACHINES), "--ranks", str(RANKS)]
     monkeypatch.setattr("sys.argv", ["many_ranks", *words])
-    found = many.rehearsed(many.arguments(words))  # which compares every batch with the plan, and all of them with it
+    found = many.rehearsed(
+        many.arguments(words)
+    )  # which compares every batch with the plan, and all of them with it
     assert [one["ranks"] for one in found] == [[2, 3], [0, 1]]
     for one in found:
         assert one["of"] == MACHINES * RANKS

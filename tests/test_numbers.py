@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.base.tree import collate, join
+from penstock.engine.base.tree import collate, join
 from penstock.tasks.batching import batch_pad_stack, concat_pad
 from penstock.text import Padded
 from penstock.writing.rows import write_rows
@@ -26,7 +26,9 @@ from penstock.writing.rows import write_rows
 EXACT, SIGNED, UNSIGNED = 2**53, 2**63, 2**64
 WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
-edges = st.sampled_from([0, 1, -1, EXACT, EXACT + 1, -EXACT - 1, SIGNED - 1, -SIGNED, SIGNED, SIGNED + 1, UNSIGNED - 1])
+edges = st.sampled_from(
+    [0, 1, -1, EXACT, EXACT + 1, -EXACT - 1, SIGNED - 1, -SIGNED, SIGNED, SIGNED + 1, UNSIGNED - 1]
+)
 integers = edges | st.integers(-SIGNED, UNSIGNED - 1) | st.integers(-9, 9)
 floats = st.floats(allow_nan=False, width=32)
 
@@ -61,7 +63,9 @@ def may_be_refused(values: Sequence[Any]) -> bool:
 
 def assert_kept(found: np.ndarray[Any, Any], values: Sequence[Any]) -> None:
     """The numbers are those that were given, and integers are integers."""
-    assert found.reshape(-1).tolist() == [plain(value) for value in values]  # Python compares exactly
+    assert found.reshape(-1).tolist() == [
+        plain(value) for value in values
+    ]  # Python compares exactly
     kinds = {type(plain(value)) for value in values}
     wanted = "f" if float in kinds else "iu" if int in kinds else "b" if kinds else "iu"
     assert found.dtype.kind in wanted, (found.dtype, values)
@@ -99,14 +103,18 @@ def of_rebatch(values: list[Any]) -> Any:
 
 
 def of_columns(values: list[Any]) -> Any:
-    ds = ps.from_sequence(range(len(values))).map(lambda rows: {"x": [values[row] for row in rows]}, batched=4)
+    ds = ps.from_sequence(range(len(values))).map(
+        lambda rows: {"x": [values[row] for row in rows]}, batched=4
+    )
     (batch,) = ds.batch(len(values))
     return batch["x"]
 
 
 def of_pad(values: list[Any]) -> Any:
     rows = [{"x": [value]} for value in values]
-    return ps.from_sequence([{"x": []}, *rows]).batch(len(values) + 1, collate=ps.pad({"x": 0}))[0]["x"][1:]
+    return ps.from_sequence([{"x": []}, *rows]).batch(len(values) + 1, collate=ps.pad({"x": 0}))[0][
+        "x"
+    ][1:]
 
 
 def of_jagged(values: list[Any]) -> Any:
@@ -115,7 +123,11 @@ def of_jagged(values: list[Any]) -> Any:
 
 
 def of_one_row(values: list[Any]) -> Any:
-    return ps.from_sequence([{"x": values}, {"x": []}]).batch(2, collate=ps.jagged(["x"]))[0]["x"].values
+    return (
+        ps.from_sequence([{"x": values}, {"x": []}])
+        .batch(2, collate=ps.jagged(["x"]))[0]["x"]
+        .values
+    )
 
 
 def of_task(values: list[Any]) -> Any:
@@ -135,7 +147,9 @@ WAYS: list[Callable[[list[Any]], Any]] = [
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @given(values=columns())
-def test_a_batch_holds_every_number_or_is_refused(way: Callable[[list[Any]], Any], values: list[Any]) -> None:
+def test_a_batch_holds_every_number_or_is_refused(
+    way: Callable[[list[Any]], Any], values: list[Any]
+) -> None:
     try:
         found = way(values)
     except ps.DataError:
@@ -145,17 +159,25 @@ def test_a_batch_holds_every_number_or_is_refused(way: Callable[[list[Any]], Any
 
 
 @given(values=columns(), dtype=st.sampled_from([None, "int64", "uint64"]), packed=st.booleans())
-def test_packed_integers_are_int32_or_what_is_asked_for(values: list[Any], dtype: Any, packed: bool) -> None:
+def test_packed_integers_are_int32_or_what_is_asked_for(
+    values: list[Any], dtype: Any, packed: bool
+) -> None:
     documents = [{"x": []}, *({"x": [value]} for value in values), {"x": []}]
     ds = ps.from_sequence(documents)
-    made = ds.pack(8, dtype=dtype, eos={"x": 1}, max_segments=8) if packed else ds.pack_features({"x": 8}, dtype=dtype)
+    made = (
+        ds.pack(8, dtype=dtype, eos={"x": 1}, max_segments=8)
+        if packed
+        else ds.pack_features({"x": 8}, dtype=dtype)
+    )
     try:
         (row, *_) = ps.Loader(made, lanes=1)
     except ps.DataError:
         limits = np.iinfo(dtype or "int32")
         kinds = {type(plain(value)) for value in values}
         large = any(not limits.min <= plain(value) <= limits.max for value in values)
-        assert may_be_refused(values) or (large and float not in kinds) or (dtype and float in kinds), values
+        assert (
+            may_be_refused(values) or (large and float not in kinds) or (dtype and float in kinds)
+        ), values
         return
     there = row["x"][row["segment_ids" if packed else "x_segment_ids"] > 0]
     if packed:  # an EOS after each, that of the empty one first
@@ -188,13 +210,21 @@ def test_json_numbers_are_those_of_the_file(values: list[Any], tmp_path_factory:
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-def test_columns_of_every_width_are_kept(format: str, width: str, data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_columns_of_every_width_are_kept(
+    format: str, width: str, data: st.DataObject, tmp_path_factory: Any
+) -> None:
     limits = np.iinfo(width)
-    inside = st.integers(int(limits.min), int(limits.max)) | st.just(int(limits.max)) | st.just(int(limits.min))
+    inside = (
+        st.integers(int(limits.min), int(limits.max))
+        | st.just(int(limits.max))
+        | st.just(int(limits.min))
+    )
     nulls = st.none() if data.draw(st.booleans()) else st.nothing()
     values = data.draw(st.lists(inside | nulls, min_size=1, max_size=6))
     lists = data.draw(
-        st.lists(st.lists(inside | nulls, max_size=3) | nulls, min_size=len(values), max_size=len(values))
+        st.lists(
+            st.lists(inside | nulls, max_size=3) | nulls, min_size=len(values), max_size=len(values)
+        )
     )
     kind = getattr(pa, width)()
     table = pa.table({"x": pa.array(values, kind), "l": pa.array(lists, pa.list_(kind))})
@@ -207,7 +237,9 @@ def test_columns_of_every_width_are_kept(format: str, width: str, data: st.DataO
     rows = list(ps.read(folder))
     assert [row["x"] for row in rows] == values
     assert [row["l"] if row["l"] is None else [*map(plain, row["l"])] for row in rows] == lists
-    assert all(row["l"].dtype == np.dtype(width) for row in rows if isinstance(row["l"], np.ndarray))
+    assert all(
+        row["l"].dtype == np.dtype(width) for row in rows if isinstance(row["l"], np.ndarray)
+    )
     found = dict[str, list[Any]](x=[], l=[])
 
     def look(columns: Any) -> list[int]:
@@ -226,7 +258,11 @@ def test_columns_of_every_width_are_kept(format: str, width: str, data: st.DataO
 
 @pytest.mark.parametrize("format", ["parquet", "arrow", "jsonl"])
 @given(
-    values=st.lists(st.none() | columns().map(lambda column: np.asarray([*map(plain, column)])), min_size=1, max_size=4)
+    values=st.lists(
+        st.none() | columns().map(lambda column: np.asarray([*map(plain, column)])),
+        min_size=1,
+        max_size=4,
+    )
 )
 def test_rows_that_are_written_and_read_keep_their_numbers(
     format: Any, values: list[Any], tmp_path_factory: Any
@@ -256,7 +292,8 @@ def test_integers_of_csv_with_missing_values_are_kept(tmp_path: Path) -> None:
 
 def test_an_integer_that_a_float_would_round_is_named() -> None:
     with pytest.raises(
-        ps.DataError, match=r"field 'id' of sample 1 in the batch: 9007199254740993 .* is no float64"
+        ps.DataError,
+        match=r"field 'id' of sample 1 in the batch: 9007199254740993 .* is no float64",
     ) as error:
         list(ps.Loader(ps.from_sequence([{"id": 0.5}, {"id": EXACT + 1}], name="ids").batch(2)))
     assert any("at sample ids[1]" in note for note in error.value.__notes__)
@@ -272,7 +309,8 @@ def test_dates_of_several_units_are_kept_or_refused() -> None:
     assert collate([days, times]).tolist() == [[days[0].astype("M8[ms]").item()], [times[0].item()]]
     far, fine = np.array(["9999-01-01"], "M8[D]"), np.array([1], "M8[ns]")
     with pytest.raises(
-        ps.DataError, match=r"sample 0 in the batch: datetime64\[D\] does not fit into datetime64\[ns\]"
+        ps.DataError,
+        match=r"sample 0 in the batch: datetime64\[D\] does not fit into datetime64\[ns\]",
     ):
         collate([far, fine])
     with pytest.raises(ps.DataError, match="no common dtype"):
@@ -280,11 +318,26 @@ def test_dates_of_several_units_are_kept_or_refused() -> None:
 
 
 def test_padded_documents_are_int32_whatever_they_are_stored_in() -> None:
-    documents = [np.array([1, 2], np.uint16), [3], [], np.array([], np.float64), np.array([4], np.int64)]
+    documents = [
+        np.array([1, 2], np.uint16),
+        [3],
+        [],
+        np.array([], np.float64),
+        np.array([4], np.int64),
+    ]
     assert Padded()(documents)["tokens"].dtype == np.int32
-    assert Padded(dtype="int64")(documents)["tokens"].tolist() == [[1, 2], [3, 0], [0, 0], [0, 0], [4, 0]]
+    assert Padded(dtype="int64")(documents)["tokens"].tolist() == [
+        [1, 2],
+        [3, 0],
+        [0, 0],
+        [0, 0],
+        [4, 0],
+    ]
     assert Padded(multiple=2)([[], []])["tokens"].dtype == np.int32
-    features = [{"tokens": [1], "reward": np.array([0.5], np.float32)}, {"tokens": [], "reward": []}]
+    features = [
+        {"tokens": [1], "reward": np.array([0.5], np.float32)},
+        {"tokens": [], "reward": []},
+    ]
     batch = Padded()(features)
     assert batch["reward"].dtype == np.float32 and batch["tokens"].dtype == np.int32
 
@@ -292,7 +345,10 @@ def test_padded_documents_are_int32_whatever_they_are_stored_in() -> None:
 def test_tensors_keep_their_integers() -> None:
     torch = pytest.importorskip("torch")
     whole, half = torch.tensor([2**24 + 1]), torch.tensor([0.5])
-    with pytest.raises(ps.DataError, match=r"sample 0 in the batch: 16777217 beside torch.float32 is no torch.float32"):
+    with pytest.raises(
+        ps.DataError,
+        match=r"sample 0 in the batch: 16777217 beside torch.float32 is no torch.float32",
+    ):
         collate([whole, half])
     assert collate([torch.tensor([3]), half]).tolist() == [[3.0], [0.5]]
     assert collate([torch.tensor([3], dtype=torch.int32), whole]).tolist() == [[3], [2**24 + 1]]

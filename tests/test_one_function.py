@@ -39,7 +39,9 @@ def packable() -> Iterator[None]:
         raise
 
 
-def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, **options: Any) -> tuple[list[Any], Any]:
+def delivered(
+    ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, **options: Any
+) -> tuple[list[Any], Any]:
     """The next items and their keys, over as many passes as it takes, and the state after some of them."""
     out = list[Any]()
     with packable(), ps.Loader(ds, **options) as loader:
@@ -66,7 +68,9 @@ def test_what_is_delivered_is_what_the_plan_says(tree: Tree, at: int) -> None:
     items, keys = [as_lists(item) for item, _ in got], [keys for _, keys in got]
     plan = ds.plan.after(state)
     assert told(ds.plan, 0, len(got)) == told(plan, 0, len(got)) == keys
-    assert [[sample.key for sample in plan.at(step=step)] for step in range(0, len(got), 7)] == keys[::7]
+    assert [
+        [sample.key for sample in plan.at(step=step)] for step in range(0, len(got), 7)
+    ] == keys[::7]
     check_inverse(plan, 0, len(got))
     check_sums(plan, (0, at, len(got)))
     size = len(got) if plan.size is None else min(plan.size, len(got))
@@ -99,7 +103,9 @@ def test_the_order_of_names_is_no_part_of_the_order(tree: Tree, at: int) -> None
     one, other = build(tree), build(other_order(tree))
     want, state = delivered(one, FEW, save_at=at)
     found, _ = delivered(other, FEW)
-    assert [(as_lists(item), keys) for item, keys in found] == [(as_lists(item), keys) for item, keys in want]
+    assert [(as_lists(item), keys) for item, keys in found] == [
+        (as_lists(item), keys) for item, keys in want
+    ]
     where = one.plan.after(state).position
     rest, _ = delivered(other, len(want) - where, state)
     assert [keys for _, keys in rest] == [keys for _, keys in want[where:]]
@@ -111,8 +117,12 @@ def same_over_processes(tree: Tree, at: int, ranks: int) -> None:
     note(show(tree))
     options: Any = {"rank": ranks - 1, "world_size": ranks, "remainder": "keep"}
     want, state = delivered(build(tree), FEW, save_at=at, **options)
-    found, saved = delivered(build(tree), FEW, save_at=at, workers=2, executor="processes", **options)
-    assert [(as_lists(item), keys) for item, keys in found] == [(as_lists(item), keys) for item, keys in want]
+    found, saved = delivered(
+        build(tree), FEW, save_at=at, workers=2, executor="processes", **options
+    )
+    assert [(as_lists(item), keys) for item, keys in found] == [
+        (as_lists(item), keys) for item, keys in want
+    ]
     assert saved == state
 
 
@@ -142,25 +152,41 @@ def steps_of(rows: list[list[Key]], at: int, size: int, remainder: str) -> list[
             case "drop":
                 del found[-1]
             case "pad":
-                found[-1] = [*found[-1], *(rows[i % len(rows)] for i in range(size - len(found[-1])))]
+                found[-1] = [
+                    *found[-1],
+                    *(rows[i % len(rows)] for i in range(size - len(found[-1]))),
+                ]
     return [[key for keys in step for key in keys] for step in found]
 
 
-def rounds(ds: ps.Dataset, world: int, states: Any, most: int | None, remainder: Any) -> tuple[list[list[Key]], Any]:
+def rounds(
+    ds: ps.Dataset, world: int, states: Any, most: int | None, remainder: Any
+) -> tuple[list[list[Key]], Any]:
     """The keys of all ranks together, step by step to the end of a pass, and their states."""
     out = list[list[Key]]()
     with ExitStack() as stack:
-        loaders = [ps.Loader(ds, rank=r, world_size=world, remainder=remainder) for r in range(world)]
+        loaders = [
+            ps.Loader(ds, rank=r, world_size=world, remainder=remainder) for r in range(world)
+        ]
         for loader in map(stack.enter_context, loaders):
             if states:
                 loader.load_state_dict(states)
         its = [iter(loader) for loader in loaders]
         while most is None or len(out) < most:
             there = [next(it, None) is not None for it in its]
-            assert all(there) or remainder == "keep" or not any(there), f"some ranks end before others: {there}"
+            assert all(there) or remainder == "keep" or not any(there), (
+                f"some ranks end before others: {there}"
+            )
             if not any(there):
                 break
-            out.append([key for loader, one in zip(loaders, there, strict=True) if one for key in loader.keys()])
+            out.append(
+                [
+                    key
+                    for loader, one in zip(loaders, there, strict=True)
+                    if one
+                    for key in loader.keys()
+                ]
+            )
         return out, through_json([loader.state_dict() for loader in loaders])
 
 
@@ -173,7 +199,9 @@ def rounds(ds: ps.Dataset, world: int, states: Any, most: int | None, remainder:
     remainder=st.sampled_from(["drop", "pad", "keep"]),
 )
 @packable()
-def test_ranks_share_out_the_rows_of_the_run(tree: Tree, first: Any, then: Any, cut: int, remainder: Any) -> None:
+def test_ranks_share_out_the_rows_of_the_run(
+    tree: Tree, first: Any, then: Any, cut: int, remainder: Any
+) -> None:
     """However many ranks there were and are, however large their batches, to the end of two passes."""
     note(show(tree))
     plan = build(tree).plan

@@ -169,7 +169,10 @@ def ordered() -> ps.Dataset:
 
 
 def ruled() -> ps.Dataset:
-    return ps.mix({"other": ps.from_sequence(range(100, 119)), "own": ps.from_sequence(range(39))}, rule=TwoToOne())
+    return ps.mix(
+        {"other": ps.from_sequence(range(100, 119)), "own": ps.from_sequence(range(39))},
+        rule=TwoToOne(),
+    )
 
 
 def folded() -> ps.Dataset:
@@ -202,8 +205,12 @@ def test_resumed_at_every_position(make: Make) -> None:
 
 
 def test_the_same_on_any_ranks_and_workers(make: Make) -> None:
-    assert_elastic(lambda rank, world: ps.Loader(make(), rank=rank, world_size=world), worlds=(1, 2, 3))
-    assert_same_run(lambda: ps.Loader(make().repeat()), lambda: ps.Loader(make().repeat(), workers=2), steps=70)
+    assert_elastic(
+        lambda rank, world: ps.Loader(make(), rank=rank, world_size=world), worlds=(1, 2, 3)
+    )
+    assert_same_run(
+        lambda: ps.Loader(make().repeat()), lambda: ps.Loader(make().repeat(), workers=2), steps=70
+    )
 
 
 def test_asked(make: Make) -> None:
@@ -239,7 +246,10 @@ def test_weighted_and_adopted(make: Make) -> None:
     """In a mixture: shares at every prefix, weights changed in the run, another input added."""
     others = {"x": ps.from_sequence(range(50)), "y": ps.from_sequence(range(60))}
     ds = ps.mix({"p": make().repeat(), "x": others["x"]}, {"p": 3, "x": 1})
-    assert_mixture([s.source.partition("/")[0] for p in range(200) for s in ds.plan.at(p)[:1]], {"p": 3, "x": 1})
+    assert_mixture(
+        [s.source.partition("/")[0] for p in range(200) for s in ds.plan.at(p)[:1]],
+        {"p": 3, "x": 1},
+    )
     with ps.Loader(ds) as loader:
         before = [loader.keys() for _ in islice(loader, 20)]
         assert loader.set_weights({"p": 1, "x": 1}) == 20
@@ -251,7 +261,12 @@ def test_weighted_and_adopted(make: Make) -> None:
         loader.load_state_dict(state, on_mismatch="adopt")
         after = [loader.keys() for _ in islice(loader, 40)]
     own = [key for keys in before + after for key in keys if key[0].startswith("p")]
-    assert own == [s.key for p in range(len(own)) for s in ps.mix({"p": make().repeat()}).plan.at(p)][: len(own)]
+    assert (
+        own
+        == [s.key for p in range(len(own)) for s in ps.mix({"p": make().repeat()}).plan.at(p)][
+            : len(own)
+        ]
+    )
 
 
 def test_another_part_is_another_pipeline(make: Make) -> None:
@@ -270,7 +285,9 @@ def test_a_source_is_two_methods() -> None:
     assert len(ds) == 40 and ds[3].tolist() == documents()[3].tolist()
     assert_covers(ds, range(40), key=lambda document: int(document[0]))
     rows = ps.from_sequence(Measured()).pack(10)
-    assert len(rows) == 12 and rows[0]["tokens"].shape == (10,)  # planned, because the lengths are known
+    assert len(rows) == 12 and rows[0]["tokens"].shape == (
+        10,
+    )  # planned, because the lengths are known
 
 
 def test_an_order_is_three_methods() -> None:
@@ -293,17 +310,39 @@ class Turned(Evens):
 def test_an_order_may_be_random() -> None:
     assert_order(Turned())
     ds = ps.from_sequence(range(40), name="own").reorder(Turned(), seed=3)
-    assert list(ds) == list(ps.from_sequence(range(40), name="own").seed(3).reorder(Turned())) != list(range(40))
-    part = ps.from_sequence(range(40), name="own").reorder(Turned())[:5]  # settled here, wherever it is put
+    assert (
+        list(ds)
+        == list(ps.from_sequence(range(40), name="own").seed(3).reorder(Turned()))
+        != list(range(40))
+    )
+    part = ps.from_sequence(range(40), name="own").reorder(Turned())[
+        :5
+    ]  # settled here, wherever it is put
     mixed = ps.mix({"part": part, "rest": ps.from_sequence([99] * 9)}, seed=8, stop="all_exhausted")
     assert [x for x in mixed if x < 99] == list(part)
 
 
 def test_a_rule_is_two_methods() -> None:
     assert list(ruled().limit(6)) == [100, 101, 0, 102, 103, 1]
-    streams = {"a": ps.from_sequence(range(9)).filter(bool), "b": ps.from_sequence(range(9)).filter(bool)}
+    streams = {
+        "a": ps.from_sequence(range(9)).filter(bool),
+        "b": ps.from_sequence(range(9)).filter(bool),
+    }
     with ps.Loader(ps.mix(streams, rule=TwoToOne()), lanes=1) as loader:
-        assert list(loader) == [1, 2, 1, 3, 4, 2, 5, 6, 3, 7, 8, 4]  # the first input that ends, ends all
+        assert list(loader) == [
+            1,
+            2,
+            1,
+            3,
+            4,
+            2,
+            5,
+            6,
+            3,
+            7,
+            8,
+            4,
+        ]  # the first input that ends, ends all
 
 
 def test_a_rule_with_an_inverse_is_asked_at_once() -> None:
@@ -311,7 +350,9 @@ def test_a_rule_with_an_inverse_is_asked_at_once() -> None:
     plain, quick = ps.mix(inputs, rule=TwoToOne()).plan, ps.mix(inputs, rule=Backwards()).plan
     assert plain.counts(101) == quick.counts(101) == {"a": 68, "b": 33}
     for name, index in (("a", 3), ("b", 17)):
-        assert plain.find(name, index, within=range(200)) == quick.find(name, index, within=range(200))
+        assert plain.find(name, index, within=range(200)) == quick.find(
+            name, index, within=range(200)
+        )
     far = 10**12
     assert quick.counts(3 * far) == {"a": 2 * far, "b": far}
     (where,) = quick.find("b", 17, within=range(far, far + 90))
@@ -321,14 +362,22 @@ def test_a_rule_with_an_inverse_is_asked_at_once() -> None:
 def test_a_fold_is_three_functions() -> None:
     assert [row.tolist() for row in folded()[:2]] == [row.tolist() for row in islice(folded(), 2)]
     assert_covers((token for row in folded() for token in np.unique(row).tolist()), range(40))
-    assert_resumes(lambda: ps.Loader(streamed(), lanes=2))  # of unknown lengths: with items in its memory
-    assert_elastic(lambda r, w: ps.Loader(streamed().repeat(), rank=r, world_size=w, lanes=4), worlds=(1, 2), steps=20)
+    assert_resumes(
+        lambda: ps.Loader(streamed(), lanes=2)
+    )  # of unknown lengths: with items in its memory
+    assert_elastic(
+        lambda r, w: ps.Loader(streamed().repeat(), rank=r, world_size=w, lanes=4),
+        worlds=(1, 2),
+        steps=20,
+    )
 
 
 def test_a_format_is_two_methods(folder: Path) -> None:
     ds = formatted(folder)
     assert list(ds) == list(range(39)) and list(pickle.loads(pickle.dumps(ds))) == list(ds)
-    assert list(ps.read(folder / "part-1.fixed", format=lambda path: np.fromfile(path, "<u4"))) == list(range(13, 26))
+    assert list(
+        ps.read(folder / "part-1.fixed", format=lambda path: np.fromfile(path, "<u4"))
+    ) == list(range(13, 26))
     with pytest.raises(ps.ConfigError, match="names no format.*format="):
         ps.read(folder / "*.fixed")
 
@@ -350,7 +399,10 @@ def test_a_file_of_data_that_changed_is_another(tmp_path: Path) -> None:
         _ = list(islice(loader, 3))
         state = loader.state_dict()
     np.arange(20, dtype="<u4")[::-1].tofile(tmp_path / "a.fixed")
-    with ps.Loader(ps.read(tmp_path / "a.fixed", format=Fixed)) as loader, pytest.raises(ps.StateError, match="a"):
+    with (
+        ps.Loader(ps.read(tmp_path / "a.fixed", format=Fixed)) as loader,
+        pytest.raises(ps.StateError, match="a"),
+    ):
         loader.load_state_dict(state)
 
 
@@ -392,7 +444,9 @@ def test_a_source_that_gives_too_few_is_no_silent_shift() -> None:
     with pytest.raises(ps.DataError, match="few.*gave 1 samples for 2 indices"):
         rows.__getitems__([3, 3])
     with pytest.raises(ps.DataError, match=r"few.*read\(\) gave . samples for . indices"):
-        ps.mix({"few": rows, "x": ps.from_sequence("ab")}, stop="all_exhausted").__getitems__([0, 0, 1, 1, 2, 2, 3, 3])
+        ps.mix({"few": rows, "x": ps.from_sequence("ab")}, stop="all_exhausted").__getitems__(
+            [0, 0, 1, 1, 2, 2, 3, 3]
+        )
     assert len(twice[0]) == 10
 
 
@@ -408,7 +462,12 @@ def test_parts_by_the_book_pass(folder: Path) -> None:
     for rule in (TwoToOne(), Backwards()):
         assert_rule(rule, (7, 30))
     assert_fold(UpTo(9))
-    for order in (orders.Shuffle(), orders.BlockShuffle(4, 2), orders.WindowShuffle(3), orders.Gap(2, 3)):
+    for order in (
+        orders.Shuffle(),
+        orders.BlockShuffle(4, 2),
+        orders.WindowShuffle(3),
+        orders.Gap(2, 3),
+    ):
         assert_order(order)
     for fold in (folds.BatchByTokens(9), folds.BucketByLength((3,), 2), folds.ShuffleBuffer(3)):
         assert_fold(fold)

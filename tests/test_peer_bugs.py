@@ -142,14 +142,18 @@ def test_torchdata_1437_a_state_one_step_after_a_resume_on_many_workers_is_compl
 def test_torchdata_none_is_an_item_and_no_sign_of_the_end() -> None:
     values = [None, 0, None, False, (), None]
     assert_resumes(lambda: ps.from_sequence(values))
-    assert_resumes(lambda: ps.from_iterable(lambda: iter(values)).filter(lambda x: True).shuffle_buffer(3))
+    assert_resumes(
+        lambda: ps.from_iterable(lambda: iter(values)).filter(lambda x: True).shuffle_buffer(3)
+    )
     with ps.Loader(ps.from_sequence(values), workers=2) as loader:
         assert list(loader) == values
     with ps.Loader(ps.from_sequence(values), world_size=2, rank=0) as loader:
         one = list(loader)
     with ps.Loader(ps.from_sequence(values), world_size=2, rank=1) as loader:
         pairs = zip(one, loader, strict=True)
-        assert [sorted(map(repr, pair)) for pair in pairs] == [sorted(map(repr, values[i : i + 2])) for i in (0, 2, 4)]
+        assert [sorted(map(repr, pair)) for pair in pairs] == [
+            sorted(map(repr, values[i : i + 2])) for i in (0, 2, 4)
+        ]
 
 
 def test_torchdata_another_number_of_workers_resumes() -> None:
@@ -182,12 +186,16 @@ def test_grain_1178_a_window_shuffle_restored_at_any_step_into_a_new_iterator(bl
 
 
 def test_grain_keys_of_a_state_survive_json() -> None:
-    ds = ps.mix({str(i): numbers(6, str(i)) for i in range(12)}, stop="all_exhausted").filter(recipes.most)
+    ds = ps.mix({str(i): numbers(6, str(i)) for i in range(12)}, stop="all_exhausted").filter(
+        recipes.most
+    )
     for make in (lambda: iter(ds), lambda: ps.Loader(ds, lanes=12)):
         live = make()
         list(islice(iter(live), 20))
         state = live.state_dict()
-        assert through_json(state) == state, "JSON changes the state: keys that are no strings, or tuples"
+        assert through_json(state) == state, (
+            "JSON changes the state: keys that are no strings, or tuples"
+        )
 
 
 def test_grain_a_missing_state_of_one_lane_is_refused_not_lost() -> None:
@@ -208,7 +216,11 @@ def test_grain_a_missing_state_of_one_lane_is_refused_not_lost() -> None:
         assert other.state_dict() == before, "a load that failed changed the loader"
     whole = make(0, 1)
     whole.load_state_dict(states)
-    first = [x for group in zip(*[list(islice(make(r, 4), 3)) for r in range(4)], strict=True) for x in group]
+    first = [
+        x
+        for group in zip(*[list(islice(make(r, 4), 3)) for r in range(4)], strict=True)
+        for x in group
+    ]
     assert_covers(first + list(whole), [x for x in range(60) if recipes.most(x)])
 
 
@@ -229,7 +241,13 @@ def test_grain_1129_dropping_the_remainder_drops_it_once_not_per_worker() -> Non
 
 
 def test_grain_953_a_seek_backwards_gives_the_same_again() -> None:
-    it = iter(numbers(40).shuffle(seed=1).random_map(recipes.noisy).shuffle_buffer(7).batch(3, collate=list))
+    it = iter(
+        numbers(40)
+        .shuffle(seed=1)
+        .random_map(recipes.noisy)
+        .shuffle_buffer(7)
+        .batch(3, collate=list)
+    )
     states, want = [], []
     for x in it:
         want.append(x)
@@ -349,13 +367,23 @@ def test_a_foreign_or_damaged_state_is_refused_and_nothing_has_moved(damage: str
 
 
 def test_hf_7868_interleaved_sources_are_split_over_ranks_not_repeated() -> None:
-    flows = {n: numbers(20, n).shuffle(seed=1).map_with_index(lambda i, x, n=n: (n, x)) for n in "ab"}
+    flows = {
+        n: numbers(20, n).shuffle(seed=1).map_with_index(lambda i, x, n=n: (n, x)) for n in "ab"
+    }
     ds = ps.mix(flows, stop="all_exhausted")
     for world in (2, 3, 4):
-        found = [x for r in range(world) for x in ps.Loader(ds, rank=r, world_size=world, remainder="keep")]
+        found = [
+            x
+            for r in range(world)
+            for x in ps.Loader(ds, rank=r, world_size=world, remainder="keep")
+        ]
         assert_covers(found, [(n, i) for n in "ab" for i in range(20)])
     laned = ds.filter(lambda x: True)
-    found = [x for r in range(2) for x in ps.Loader(laned, rank=r, world_size=2, lanes=2, remainder="keep")]
+    found = [
+        x
+        for r in range(2)
+        for x in ps.Loader(laned, rank=r, world_size=2, lanes=2, remainder="keep")
+    ]
     assert_covers(found, [(n, i) for n in "ab" for i in range(20)])
 
 
@@ -387,8 +415,12 @@ def test_pytorch_5059_random_numbers_belong_to_the_sample_not_to_the_worker() ->
 
 def test_grain_seed_and_epoch_are_not_added() -> None:
     for a, b in ((42, 43), (0, 1), (6, 7)):
-        assert run(numbers(40).shuffle(seed=a), 1, 40)[0] != run(numbers(40).shuffle(seed=b), 0, 40)[0]
-    assert list(numbers(40).shuffle(seed=1)) != list(numbers(40, "b").shuffle(seed=1)), "two sources, one order"
+        assert (
+            run(numbers(40).shuffle(seed=a), 1, 40)[0] != run(numbers(40).shuffle(seed=b), 0, 40)[0]
+        )
+    assert list(numbers(40).shuffle(seed=1)) != list(numbers(40, "b").shuffle(seed=1)), (
+        "two sources, one order"
+    )
 
 
 @pytest.mark.parametrize("n", [2**k + d for k in range(1, 15) for d in (-1, 0, 1)])
@@ -418,7 +450,9 @@ def test_levanter_1248_a_source_that_cannot_be_read_is_an_error_not_a_smaller_mi
         def __getitem__(self, index: int) -> int:
             raise OSError("the disk is gone")
 
-    ds = ps.mix({"good": numbers(10), "bad": ps.from_sequence(Broken(), name="bad")}, stop="all_exhausted")
+    ds = ps.mix(
+        {"good": numbers(10), "bad": ps.from_sequence(Broken(), name="bad")}, stop="all_exhausted"
+    )
     with pytest.raises(OSError, match="the disk is gone"):
         list(ds)
     with pytest.raises(ps.errors.ConfigError, match="bad"):
@@ -468,7 +502,11 @@ def test_indexed_pipelines_are_elastic(make: Any) -> None:
 ])  # fmt: skip
 def test_batches_are_elastic(batches: Any) -> None:
     ds = numbers(131).shuffle(seed=1)
-    assert_elastic(lambda r, w: ps.Loader(batches(ds, w), rank=r, world_size=w), worlds=(1, 2, 3, 4, 6), rows=list)
+    assert_elastic(
+        lambda r, w: ps.Loader(batches(ds, w), rank=r, world_size=w),
+        worlds=(1, 2, 3, 4, 6),
+        rows=list,
+    )
 
 
 @pytest.mark.slow

@@ -14,7 +14,9 @@ trl: Any = pytest.importorskip("trl")
 
 
 def prompts() -> ps.Dataset:
-    return ps.from_sequence([{"prompt": f"p{i}"} for i in range(40)], name="prompts").shuffle(seed=3)
+    return ps.from_sequence([{"prompt": f"p{i}"} for i in range(40)], name="prompts").shuffle(
+        seed=3
+    )
 
 
 def test_the_sampler_makes_the_groups_of_repeat_each() -> None:
@@ -34,8 +36,16 @@ def trained(folder: Path, steps: int, resume: bool) -> list[list[str]]:
     words = {f"p{i}": i for i in range(40)} | {"<eos>": 40, "<pad>": 41, "<unk>": 42}
     inner: Any = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokens = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
-    sizes: dict[str, Any] = {"vocab_size": 43, "n_positions": 32, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    tokens = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
+    )
+    sizes: dict[str, Any] = {
+        "vocab_size": 43,
+        "n_positions": 32,
+        "n_embd": 8,
+        "n_layer": 1,
+        "n_head": 1,
+    }
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=40, eos_token_id=40, pad_token_id=41))
     seen = list[list[str]]()
 

@@ -22,7 +22,13 @@ POINTS: list[tuple[int, dict[str, float]]] = [
 
 @pytest.mark.parametrize(
     "step,code,text",
-    [(0, 0.2, 0.8), (5_000, 0.35, 0.65), (10_000, 0.5, 0.5), (30_000, 0.65, 0.35), (50_000, 0.8, 0.2)],
+    [
+        (0, 0.2, 0.8),
+        (5_000, 0.35, 0.65),
+        (10_000, 0.5, 0.5),
+        (30_000, 0.65, 0.35),
+        (50_000, 0.8, 0.2),
+    ],
 )
 def test_linear_gives_the_numbers_of_the_documents(step: int, code: float, text: float) -> None:
     assert Schedule(POINTS, "linear").weights(step) == {"code": code, "text": text}
@@ -37,7 +43,12 @@ def test_cosine_gives_the_number_of_the_documents() -> None:
 @pytest.mark.parametrize("interpolation", ["step", "linear", "cosine"])
 def test_the_end_weights_hold_before_and_after(interpolation: Any) -> None:
     schedule = Schedule([(100, {"a": 1, "b": 3}), (200, {"a": 3, "b": 1})], interpolation)
-    assert schedule.weights(0) == schedule.weights(100) == schedule.weights(-5) == {"a": 0.25, "b": 0.75}
+    assert (
+        schedule.weights(0)
+        == schedule.weights(100)
+        == schedule.weights(-5)
+        == {"a": 0.25, "b": 0.75}
+    )
     assert schedule.weights(200) == schedule.weights(10**12) == {"a": 0.75, "b": 0.25}
 
 
@@ -76,18 +87,24 @@ def test_start_and_stop_take_sources_out() -> None:
 
 @pytest.mark.parametrize("interpolation", ["linear", "cosine"])
 @pytest.mark.parametrize("block,blocks", [(1, 1), (1, 7), (10, 1), (10, 13), (7, 50)])
-def test_a_stair_has_the_mean_weights_of_its_blocks(interpolation: Any, block: int, blocks: int) -> None:
+def test_a_stair_has_the_mean_weights_of_its_blocks(
+    interpolation: Any, block: int, blocks: int
+) -> None:
     schedule = Schedule(POINTS, interpolation)
     ramp = schedule.spans(("text", "code"))[0]
     first = np.arange(0, 10_000 - block * blocks, 1_111)
     means = ramp.means(first, np.full(len(first), blocks), block)
     for start, found in zip(first.tolist(), means.tolist(), strict=True):
         rows = [schedule.weights(start + j * block) for j in range(blocks)]
-        assert found == pytest.approx([sum(row[name] for row in rows) / blocks for name in ("text", "code")], abs=1e-12)
+        assert found == pytest.approx(
+            [sum(row[name] for row in rows) / blocks for name in ("text", "code")], abs=1e-12
+        )
 
 
 def test_spans_follow_points_starts_and_stops() -> None:
-    schedule = Schedule([(5, {"a": 1, "b": 1}), (20, {"a": 1, "b": 3})], "linear", start={"a": 3}, stop={"b": 30})
+    schedule = Schedule(
+        [(5, {"a": 1, "b": 1}), (20, {"a": 1, "b": 3})], "linear", start={"a": 3}, stop={"b": 30}
+    )
     spans = schedule.spans(("b", "a"))
     assert [(span.begin, span.end, span.constant) for span in spans] == [
         (0, 3, True),
@@ -108,7 +125,9 @@ def test_json_brings_back_the_same_schedule() -> None:
 
 
 def test_training_steps_become_samples() -> None:
-    schedule = Schedule([(0, {"a": 1, "b": 0}), (15, {"a": 0, "b": 1})], unit="steps", stop={"a": 30})
+    schedule = Schedule(
+        [(0, {"a": 1, "b": 0}), (15, {"a": 0, "b": 1})], unit="steps", stop={"a": 30}
+    )
     converted = schedule.in_samples(256)
     assert converted.unit == "samples"
     assert [step for step, _ in converted.points] == [0, 15 * 256]
@@ -127,7 +146,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"points": [(0, {"a": float("inf"), "b": 1})]}, "'a' is inf"),
     ({"points": [(0, {"a": 10**400, "b": 1})]}, "'a'"),
     ({"points": [(0, {"a": "much", "b": 1})]}, "'a' is 'much'"),
-    ({"points": [(0, {"a": 1, "b": 1}), (9, {"a": 0, "b": 0})]}, "step 9.*all weights are 0.*'a', 'b'"),
+    (
+        {"points": [(0, {"a": 1, "b": 1}), (9, {"a": 0, "b": 0})]},
+        "step 9.*all weights are 0.*'a', 'b'",
+    ),
     ({"points": [(0, {"a": 1, "b": 1}), (9, {"a": 1})]}, "step 9.*missing \\['b'\\]"),
     ({"points": [(0, {"a": 1}), (9, {"a": 1, "c": 1})]}, "step 9.*unknown \\['c'\\]"),
     ({"points": [(-1, {"a": 1})]}, "-1.*0 or more"),
@@ -148,7 +170,12 @@ def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], message
 
 
 def test_an_interpolation_for_each_two_neighbours() -> None:
-    points = [(0, {"a": 1, "b": 0}), (10, {"a": 1, "b": 1}), (20, {"a": 0, "b": 1}), (30, {"a": 1, "b": 1})]
+    points = [
+        (0, {"a": 1, "b": 0}),
+        (10, {"a": 1, "b": 1}),
+        (20, {"a": 0, "b": 1}),
+        (30, {"a": 1, "b": 1}),
+    ]
     mixed = Schedule(points, ["step", "linear", "cosine"])
     for law, steps in (("step", range(10)), ("linear", range(10, 20)), ("cosine", range(20, 40))):
         same = Schedule(points, law)  # pyright: ignore[reportArgumentType]
@@ -156,7 +183,9 @@ def test_an_interpolation_for_each_two_neighbours() -> None:
     assert Schedule.from_json(mixed.to_json()) == mixed
     assert Schedule(points, ["linear", "linear", "linear"]) == Schedule(points, "linear")
     assert mixed.in_samples(4).weights(4 * 15) == mixed.weights(15)
-    bent = Schedule(points, ["step", "linear", "cosine"], "tokens").in_tokens({"a": 0.25, "b": 0.25}, False)
+    bent = Schedule(points, ["step", "linear", "cosine"], "tokens").in_tokens(
+        {"a": 0.25, "b": 0.25}, False
+    )
     assert [bent.weights(4 * step) for step in (3, 12, 35)] == [
         pytest.approx(mixed.weights(step)) for step in (3, 12, 35)
     ]

@@ -34,7 +34,9 @@ def test_random_pipelines_give_what_the_page_says(recipe: Any) -> None:
             assert not wrong, f"pass {k}: {wrong}"
         else:
             assert [plain(x) for x in found] == model(recipe, k, FEW, orders), f"pass {k}"
-    assert [plain(x) for x in ds_head(ds)] == [plain(x) for x in run(ds, 0, FEW)[0]], "iter(ds) is pass 0"
+    assert [plain(x) for x in ds_head(ds)] == [plain(x) for x in run(ds, 0, FEW)[0]], (
+        "iter(ds) is pass 0"
+    )
 
 
 def ds_head(ds: ps.Dataset) -> list[Any]:
@@ -60,7 +62,13 @@ def test_indexed_pipelines_agree_with_their_iteration(recipe: Any) -> None:
     assert len(ds) == len(samples)
     assert [plain(ds[i]) for i in range(len(ds))] == samples
     assert [plain(ds[i]) for i in range(-len(ds), 0)] == samples
-    for cut in (slice(1, None, 2), slice(None, None, -1), slice(-3, None), slice(5, 2), slice(0, 100)):
+    for cut in (
+        slice(1, None, 2),
+        slice(None, None, -1),
+        slice(-3, None),
+        slice(5, 2),
+        slice(0, 100),
+    ):
         assert [plain(x) for x in ds[cut]] == samples[cut], cut
     for i in (len(samples), -len(samples) - 1):
         with pytest.raises(IndexError):
@@ -93,7 +101,11 @@ def test_repeat_takes_the_passes_of_its_input_in_turn(stream: bool) -> None:
     ds = numbers(9).shuffle(seed=1)
     ds = ds.filter(is_kept) if stream else ds
     single = epochs(ds, 6)
-    assert epochs(ds.repeat(2), 3) == [single[0] + single[1], single[2] + single[3], single[4] + single[5]]
+    assert epochs(ds.repeat(2), 3) == [
+        single[0] + single[1],
+        single[2] + single[3],
+        single[4] + single[5],
+    ]
 
 
 def test_repeat_each_gives_every_sample_some_times_in_a_row() -> None:
@@ -104,7 +116,9 @@ def test_repeat_each_gives_every_sample_some_times_in_a_row() -> None:
         [*enumerate([0, 0, 1, 1, 2, 2, 3, 3])]
     ]
     endless = numbers(3).repeat().repeat_each(2)
-    assert list(endless[:8]) == [0, 0, 1, 1, 2, 2, 0, 0] and sum(endless.plan.counts(7).values()) == 7
+    assert (
+        list(endless[:8]) == [0, 0, 1, 1, 2, 2, 0, 0] and sum(endless.plan.counts(7).values()) == 7
+    )
     left = ds.repeat_each(3).plan.exclude([(ds.plan.sources[0], one[0][0][0])]).dataset
     assert all(a == b == c for a, b, c in zip(*[iter([x for x, _ in left])] * 3, strict=True))
     with pytest.raises(ps.IndexedError, match="flat_map"):
@@ -149,7 +163,9 @@ def test_zip_gives_tuples_and_stops_with_the_shortest() -> None:
 
 def test_concat_is_one_pass_after_the_other_in_every_pass() -> None:
     a, b = numbers(5).shuffle(seed=1), numbers(4, "b").shuffle(seed=2)
-    assert epochs(a.concat(b), 2) == [x + y for x, y in zip(epochs(a, 2), epochs(b, 2), strict=True)]
+    assert epochs(a.concat(b), 2) == [
+        x + y for x, y in zip(epochs(a, 2), epochs(b, 2), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("ds", [
@@ -167,7 +183,9 @@ def test_what_follows_a_step_does_not_change_its_order(ds: ps.Dataset) -> None:
     assert epochs(ds.repeat(2), 1) == [two[0] + two[1]]
     assert [x for x, _ in ds.zip(numbers(9, "z"))] == first
     assert list(numbers(2, "z").concat(ds))[2:] == first
-    assert list(ds.map_with_index(lambda i, x: x).shuffle_buffer(3)) == list(ds.map(lambda x: x).shuffle_buffer(3))
+    assert list(ds.map_with_index(lambda i, x: x).shuffle_buffer(3)) == list(
+        ds.map(lambda x: x).shuffle_buffer(3)
+    )
 
 
 def test_map_with_index_counts_the_pass_of_its_input() -> None:
@@ -184,7 +202,9 @@ def test_random_map_is_keyed_by_seed_source_stage_epoch_and_index() -> None:
         first, second = list(loader), list(loader)
     assert first == list(ds) == [ds[i] for i in range(6)]
     again = ds.random_map(lambda x, rng: float(rng.random()))  # the same function at another stage
-    everything = first + second + list(ds.seed(5)) + list(numbers(6, "b").random_map(draw)) + list(again)
+    everything = (
+        first + second + list(ds.seed(5)) + list(numbers(6, "b").random_map(draw)) + list(again)
+    )
     assert len(set(everything)) == len(everything)
     assert list(numbers(6).map(lambda x: (x,)).random_map(draw)) == first, (
         "another stage disturbs the random numbers of this one"
@@ -193,7 +213,9 @@ def test_random_map_is_keyed_by_seed_source_stage_epoch_and_index() -> None:
     assert len({*first, *pieces}) == 6 + 24, "a piece is drawn like another one, or like the whole"
     shuffled = numbers(6).shuffle(seed=1)
     by_index = dict(zip(list(numbers(6)), first, strict=True))
-    assert [by_index[x] for x in shuffled] == list(shuffled.random_map(draw)), "the key is the index in the source"
+    assert [by_index[x] for x in shuffled] == list(shuffled.random_map(draw)), (
+        "the key is the index in the source"
+    )
 
 
 def test_skip_drops_a_sample_and_a_batch_is_filled_up() -> None:
@@ -217,13 +239,19 @@ def test_none_is_a_sample() -> None:
     assert list(ps.from_sequence(values).batch(3, collate=list)) == [[None, 1, None], [None]]
     assert sorted(map(str, ps.from_sequence(values).shuffle_buffer(2))) == sorted(map(str, values))
     assert list(ps.from_sequence(values).filter(lambda x: x is None)) == [None] * 3
-    assert list(ps.mix({"a": ps.from_sequence(values)}, stop="all_exhausted", block_size=1)) == values
+    assert (
+        list(ps.mix({"a": ps.from_sequence(values)}, stop="all_exhausted", block_size=1)) == values
+    )
 
 
 def test_rebatch_cuts_rows_over_the_borders_of_batches() -> None:
     ds = numbers(10).batch(4)
     assert [plain(b) for b in ds.rebatch(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-    assert [plain(b) for b in ds.rebatch(3, drop_remainder=True)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert [plain(b) for b in ds.rebatch(3, drop_remainder=True)] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+    ]
     assert epochs(ds.rebatch(3), 2) == [[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]] * 2
 
 
@@ -234,7 +262,9 @@ def test_groups_of_similar_length_come_out_whole_and_the_rest_shortest_first() -
 
 
 def test_batches_by_tokens_hold_as_many_neighbours_as_fit() -> None:
-    ds = ps.from_sequence(["a" * n for n in (3, 3, 4, 9, 1, 1, 10)]).batch_by_tokens(10, collate=list)
+    ds = ps.from_sequence(["a" * n for n in (3, 3, 4, 9, 1, 1, 10)]).batch_by_tokens(
+        10, collate=list
+    )
     assert [[len(x) for x in group] for group in ds] == [[3, 3, 4], [9, 1], [1], [10]]
 
 
@@ -255,7 +285,9 @@ def test_seed_changes_steps_that_have_none_of_their_own() -> None:
     own, none = numbers(30).shuffle(seed=7), numbers(30).shuffle()
     assert list(own.seed(5)) == list(own)
     assert list(none.seed(5)) != list(none)
-    assert list(numbers(30).shuffle_buffer(8).seed(5)) != list(numbers(30).shuffle_buffer(8).seed(6))
+    assert list(numbers(30).shuffle_buffer(8).seed(5)) != list(
+        numbers(30).shuffle_buffer(8).seed(6)
+    )
 
 
 def test_pipe_is_a_call() -> None:
@@ -265,7 +297,9 @@ def test_pipe_is_a_call() -> None:
 # ---------------------------------------------------------------- mixing
 
 
-def mixture(stop: Any, lengths: dict[str, int], weights: dict[str, float], **options: Any) -> list[str]:
+def mixture(
+    stop: Any, lengths: dict[str, int], weights: dict[str, float], **options: Any
+) -> list[str]:
     ds = ps.mix(
         {n: ps.from_sequence([(n, i) for i in range(k)], name=n) for n, k in lengths.items()},
         weights, stop=stop, **options,
@@ -275,9 +309,15 @@ def mixture(stop: Any, lengths: dict[str, int], weights: dict[str, float], **opt
 
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_a_larger_block_permutes_the_interleave_and_keeps_its_counts(block: int) -> None:
-    options: dict[str, Any] = {"weights": {"a": 3, "b": 2, "c": 1}, "lengths": {"a": 40, "b": 50, "c": 11}}
+    options: dict[str, Any] = {
+        "weights": {"a": 3, "b": 2, "c": 1},
+        "lengths": {"a": 40, "b": 50, "c": 11},
+    }
     for stop in ("all_exhausted", "restart", "all_exhausted_oversample"):
-        plain_, permuted = mixture(stop, **options, block_size=1), mixture(stop, **options, block_size=block)
+        plain_, permuted = (
+            mixture(stop, **options, block_size=1),
+            mixture(stop, **options, block_size=block),
+        )
         for t in range(0, min(len(plain_), len(permuted)) + 1, block):
             assert sorted(permuted[:t]) == sorted(plain_[:t]), (stop, t)
         if stop != "restart":
@@ -289,27 +329,38 @@ def test_an_input_of_weight_zero_is_never_opened() -> None:
         raise RuntimeError("opened")
 
     for stop in ("first_exhausted", "all_exhausted", "all_exhausted_oversample"):
-        ds = ps.mix({"a": numbers(4), "b": ps.from_iterable(explode, name="b")}, {"a": 1, "b": 0}, stop=stop)
+        ds = ps.mix(
+            {"a": numbers(4), "b": ps.from_iterable(explode, name="b")}, {"a": 1, "b": 0}, stop=stop
+        )
         assert sorted(ds) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("caps,want", [(0.5, (5, 3)), (1, (10, 7)), (1.5, (15, 10)), ({"a": 0.25, "b": 2}, (2, 14))])
+@pytest.mark.parametrize(
+    "caps,want", [(0.5, (5, 3)), (1, (10, 7)), (1.5, (15, 10)), ({"a": 0.25, "b": 2}, (2, 14))]
+)
 def test_caps_are_exact_to_the_sample(caps: Any, want: tuple[int, int]) -> None:
     for block in (1, 10, 1000):
-        found = mixture("restart", {"a": 10, "b": 7}, {"a": 1, "b": 3}, max_epochs=caps, block_size=block)
+        found = mixture(
+            "restart", {"a": 10, "b": 7}, {"a": 1, "b": 3}, max_epochs=caps, block_size=block
+        )
         assert (found.count("a"), found.count("b")) == want
 
 
 def test_weights_are_relative_and_default_to_equal() -> None:
     found = mixture("restart", {"a": 9, "b": 9}, {"a": 30, "b": 10}, block_size=1)[:400]
     assert abs(found.count("a") - 300) <= 2
-    ds = ps.mix({"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")}, block_size=1)
+    ds = ps.mix(
+        {"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")},
+        block_size=1,
+    )
     assert abs([x for x, _ in zip(ds, range(300), strict=False)].count("a") - 150) <= 2
 
 
 def test_temperature_takes_a_root_of_the_lengths() -> None:
     ds = ps.mix(
-        {"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")}, temperature=2, block_size=1
+        {"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")},
+        temperature=2,
+        block_size=1,
     )
     assert abs([x for x, _ in zip(ds, range(300), strict=False)].count("a") - 100) <= 2
 
@@ -330,7 +381,9 @@ def test_the_second_pass_of_a_mixture_begins_new_passes_of_its_inputs() -> None:
         return ps.from_sequence([{"n": name}] * n, name=name).with_source()
 
     for stop in ("first_exhausted", "all_exhausted", "all_exhausted_oversample"):
-        ds = ps.mix({"a": rows("a", 3), "b": rows("b", 10)}, {"a": 1, "b": 1}, stop=stop, block_size=1)
+        ds = ps.mix(
+            {"a": rows("a", 3), "b": rows("b", 10)}, {"a": 1, "b": 1}, stop=stop, block_size=1
+        )
         seen: set[Any] = set()
         for k in range(3):
             begun = {(x["n"], x["__epoch__"]) for x in run(ds, k, 100)[0]}
@@ -345,8 +398,12 @@ def test_a_mixture_takes_each_input_in_its_own_order() -> None:
     for name, own in (("a", a), ("b", b)):
         ours = [x for x in found if (x < 100) == (name == "a")]
         alone = list(islice(ps.mix({name: own}, seed=4, block_size=1), len(ours)))
-        assert ours == alone, "what else is in the mixture, its weights and its seed change nothing in an input"
-        passes = [sorted(alone[k : k + len(own)]) for k in range(0, len(alone) - len(own) + 1, len(own))]
+        assert ours == alone, (
+            "what else is in the mixture, its weights and its seed change nothing in an input"
+        )
+        passes = [
+            sorted(alone[k : k + len(own)]) for k in range(0, len(alone) - len(own) + 1, len(own))
+        ]
         assert passes == [sorted(own)] * len(passes)
 
 
@@ -374,9 +431,13 @@ def test_positions_go_on_where_a_document_is_split() -> None:
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 48])
-def test_lanes_deal_out_the_last_indexed_step_and_batches_take_their_outputs_in_turn(lanes: int) -> None:
+def test_lanes_deal_out_the_last_indexed_step_and_batches_take_their_outputs_in_turn(
+    lanes: int,
+) -> None:
     shares = [[x for x in range(i, 240, lanes) if is_kept(x)] for i in range(lanes)]
-    turns = [x for row in zip_longest(*shares) for x in row if x is not None]  # who ended is passed over
+    turns = [
+        x for row in zip_longest(*shares) for x in row if x is not None
+    ]  # who ended is passed over
     ds = numbers(240).filter(is_kept)
     assert run(ds, 0, 300, lanes=lanes)[0] == turns
     assert list(chain(*run(ds.batch(7, collate=list), 0, 300, lanes=lanes)[0])) == turns

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import is_missing_file, storage_error
 from penstock.testing import TornDisk
 from penstock.writing import write_rows
@@ -33,7 +33,9 @@ def run() -> Any:
 def few_files(more: int) -> Iterator[None]:
     """Only so many more files can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1 + more, hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1 + more, hard)
+    )
     held = list[int]()
     try:
         with suppress(OSError):
@@ -106,7 +108,11 @@ def limited(limit: str) -> str:
             print(f"{{type(error).__name__}}: {{error}}", flush=True)
         """
     ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     return ended.stdout or ended.stderr[-2000:]
 
@@ -115,7 +121,9 @@ def limited(limit: str) -> str:
 @pytest.mark.parametrize("more", [0, 1, 3])
 def test_too_few_descriptors_for_workers_say_what_to_do(more: int) -> None:
     said = limited(f"resource.setrlimit(resource.RLIMIT_NOFILE, (files + {more},) * 2)")
-    assert said.startswith("StorageError: worker processes: Too many open files: raise the limit of open files")
+    assert said.startswith(
+        "StorageError: worker processes: Too many open files: raise the limit of open files"
+    )
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from example_counts import rounds
-from penstock.ops import kept
+from penstock.engine.ops import kept
 
 pytestmark = pytest.mark.slow  # two million documents
 
@@ -37,7 +37,9 @@ def test_any_step_of_the_second_pass(method: str, tmp_path_factory: pytest.TempP
         row = found.plan.at(step)
         assert sum(sample.stop - sample.start for sample in row) == 8192
         assert {sample.epoch for sample in row} <= {0, 1, 2}
-        assert step in found.plan.find(row[0].source, row[0].index, within=range(step - 1, step + 2))
+        assert step in found.plan.find(
+            row[0].source, row[0].index, within=range(step - 1, step + 2)
+        )
 
         looked_up, length_of = 0, many.Hashed.length_of
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from example_counts import examples
-from penstock.base.seams import pretend
+from penstock.engine.base.seams import pretend
 from penstock.testing import (
     Crash,
     SimSched,
@@ -153,7 +153,9 @@ def test_broken_loaders_are_found(broken: Any, message: str) -> None:
         assert_resumes(broken)
 
 
-@pytest.mark.parametrize("broken", [StateOfTheStartAfterALoad, EpochsStayShort, SecondResumeRestarts])
+@pytest.mark.parametrize(
+    "broken", [StateOfTheStartAfterALoad, EpochsStayShort, SecondResumeRestarts]
+)
 def test_broken_loaders_are_found_by_their_samples_alone(broken: Any) -> None:
     with pytest.raises(AssertionError, match=r"sample \d+: "):
         assert_resumes(broken, equal_states=False)

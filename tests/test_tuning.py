@@ -62,7 +62,9 @@ def alive() -> tuple[int, int, int]:
 
 
 def test_next_to_nothing_is_computed_inline() -> None:
-    choice = chosen({"executor": "inline", "workers": 0}, dataset=numbers(light).batch(2), seconds=1)
+    choice = chosen(
+        {"executor": "inline", "workers": 0}, dataset=numbers(light).batch(2), seconds=1
+    )
     assert len(choice.trials) == 1 and "which nobody notices" in str(choice)
 
 
@@ -81,7 +83,9 @@ def test_waiting_is_done_by_many_threads() -> None:
 @pytest.mark.slow  # measures for seconds
 def test_functions_that_hold_the_interpreter_get_processes() -> None:
     before = alive()
-    choice = chosen({"executor": "processes", "workers": 2}, dataset=numbers(holds), seconds=4, max_workers=2)
+    choice = chosen(
+        {"executor": "processes", "workers": 2}, dataset=numbers(holds), seconds=4, max_workers=2
+    )
     assert "times as fast as threads" in choice.why
     assert max(trial.memory for trial in choice.trials) > 40 << 20
     assert alive() == before
@@ -119,7 +123,12 @@ def test_a_choice_changes_nothing_but_the_speed() -> None:
     want = [(item.tolist(), state) for item, state in run(ps.Loader(ds))]
     choice = ps.autotune(ds.repeat(), seconds=0.5, max_workers=4)
     options = through_json(choice.options)
-    assert options == choice.options and set(options) <= {"executor", "workers", "prefetch", "prefetch_bytes"}
+    assert options == choice.options and set(options) <= {
+        "executor",
+        "workers",
+        "prefetch",
+        "prefetch_bytes",
+    }
     assert [(item.tolist(), state) for item, state in run(ps.Loader(ds, **options))] == want
 
 
@@ -153,11 +162,16 @@ def test_a_loader_with_options_of_its_own() -> None:
 
     def make(**options: Any) -> ps.Loader:
         made.append(options)
-        return ps.Loader(numbers(sleeps).filter(bool).repeat(), rank=1, world_size=2, lanes=8, **options)
+        return ps.Loader(
+            numbers(sleeps).filter(bool).repeat(), rank=1, world_size=2, lanes=8, **options
+        )
 
     choice = ps.autotune(make, seconds=1, max_workers=2)
     assert choice.options["executor"] == "threads" and choice.options["workers"] == 2
-    assert [(options["executor"], options["workers"]) for options in made][:2] == [("inline", 0), ("threads", 2)]
+    assert [(options["executor"], options["workers"]) for options in made][:2] == [
+        ("inline", 0),
+        ("threads", 2),
+    ]
 
 
 @pytest.mark.slow
@@ -169,7 +183,11 @@ def test_small_data_is_gone_through_again_and_none_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"seconds": 0}, "seconds=0"), ({"max_workers": 0}, "max_workers=0"), ({"ram_budget": 0}, "ram_budget=0")],
+    [
+        ({"seconds": 0}, "seconds=0"),
+        ({"max_workers": 0}, "max_workers=0"),
+        ({"ram_budget": 0}, "ram_budget=0"),
+    ],
 )
 def test_figures_that_cannot_be_are_refused(options: Any, said: str) -> None:
     with pytest.raises(ps.ConfigError, match=said):

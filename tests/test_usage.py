@@ -37,11 +37,16 @@ def first(ds: ps.Dataset) -> ps.Dataset:
 uses = st.lists(st.sampled_from(USES), min_size=1, max_size=4)
 worlds = st.integers(1, 3)
 lanes = st.sampled_from([3, 6, 6, None])
-tops = st.sampled_from([(), (batched,), (batched, texts), (texts, batched, jittered), (batched, first, batched, texts)])
+tops = st.sampled_from(
+    [(), (batched,), (batched, texts), (texts, batched, jittered), (batched, first, batched, texts)]
+)
 
 
 def check_use(
-    make: Callable[[Callable[[ps.Dataset], ps.Dataset]], ps.Dataset], turns: Any, world: int, many: Any
+    make: Callable[[Callable[[ps.Dataset], ps.Dataset]], ps.Dataset],
+    turns: Any,
+    world: int,
+    many: Any,
 ) -> None:
     """Build one dataset, using all others on the way, and another one untouched."""
     use, untouched = Use(turns), Use([leave])
@@ -110,11 +115,15 @@ def of_mixture(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
 
 
 def repeated(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
-    return use(use(use(numbers(1000).shuffle(seed=1).filter(odd)).repeat()).batch(4, collate=list)).map(str)
+    return use(
+        use(use(numbers(1000).shuffle(seed=1).filter(odd)).repeat()).batch(4, collate=list)
+    ).map(str)
 
 
 def packed(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
-    return use(use(use(ps.mix({"a": numbers(500).map(five)})).pack(8)).batch(1, collate=list)).map(str)
+    return use(use(use(ps.mix({"a": numbers(500).map(five)})).pack(8)).batch(1, collate=list)).map(
+        str
+    )
 
 
 def interleaved(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
@@ -153,8 +162,16 @@ def test_rows_packed_above_others_are_told_apart_in_any_tree() -> None:
     """Numbers of marks are those of the tree, not of the order in which its parts were compiled."""
 
     def mixed(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
-        a, b = (use(documents(9, name).map_with_index(swapped).map(tokens).shuffle(seed=1)) for name in "ab")
-        both = use(ps.mix({"a": use(documents(9, "a").pack(5)), "b": documents(9, "b").pack(7)}, stop="all_exhausted"))
+        a, b = (
+            use(documents(9, name).map_with_index(swapped).map(tokens).shuffle(seed=1))
+            for name in "ab"
+        )
+        both = use(
+            ps.mix(
+                {"a": use(documents(9, "a").pack(5)), "b": documents(9, "b").pack(7)},
+                stop="all_exhausted",
+            )
+        )
         return use(use(both.zip(use(a.concat(b)))).batch(2, collate=list)).map(str)
 
     for turn in USES:

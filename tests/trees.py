@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import done
 from helpers import numbers
-from penstock.folds import BatchByTokens
-from penstock.graph.ends import endless
-from penstock.graph.indexed import why_not
-from penstock.graph.nodes import step_names
-from penstock.plan import Plan
+from penstock.engine.graph.ends import endless
+from penstock.engine.graph.indexed import why_not
+from penstock.engine.graph.nodes import step_names
+from penstock.engine.grouping import BatchByTokens
+from penstock.engine.plan import Plan
 
 Key = tuple[str, int, int]
 
@@ -103,7 +103,9 @@ class Fuse:
 
     def __call__(self, x: Any) -> Any:
         last, error, calls = self.now
-        if next(calls) == last and error is not None:  # several threads may call, only one is the n-th
+        if (
+            next(calls) == last and error is not None
+        ):  # several threads may call, only one is the n-th
             raise error
         return x
 
@@ -143,7 +145,12 @@ def _built(tree: Tree, use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
             weights: Any = {name: weight for name, _, weight in inputs}
             if late:
                 weights = ps.Schedule([(0, weights), (late, dict.fromkeys(weights, 1))], "linear")
-            return ps.mix({name: build(flow, use) for name, flow, _ in inputs}, weights, seed=2, **dict(options))
+            return ps.mix(
+                {name: build(flow, use) for name, flow, _ in inputs},
+                weights,
+                seed=2,
+                **dict(options),
+            )
         case (method, flow, args, options):
             return getattr(build(flow, use), method)(*args, **dict(options))
     raise AssertionError(tree)
@@ -159,7 +166,11 @@ def show(tree: Tree) -> str:
             return f"{first}.{kind}({', '.join(rest)})"
         case ("mix", inputs, late, options):
             weights: Any = {name: weight for name, _, weight in inputs}
-            law = f"Schedule([(0, {weights}), ({late}, {dict.fromkeys(weights, 1)})], 'linear')" if late else weights
+            law = (
+                f"Schedule([(0, {weights}), ({late}, {dict.fromkeys(weights, 1)})], 'linear')"
+                if late
+                else weights
+            )
             flows = ", ".join(f"{name!r}: {show(flow)}" for name, flow, _ in inputs)
             return f"mix({{{flows}}}, {law}, seed=2, {', '.join(f'{k}={v!r}' for k, v in options)})"
         case (method, flow, args, options):
@@ -194,14 +205,18 @@ def inserted(tree: Tree, number: int, step: Callable[[Tree], Tree]) -> Tree:
 
 def other_order(tree: Tree) -> Tree:
     """The names of every mixture written in the opposite order."""
-    return changed(tree, lambda part: ("mix", part[1][::-1], *part[2:]) if part[0] == "mix" else part)
+    return changed(
+        tree, lambda part: ("mix", part[1][::-1], *part[2:]) if part[0] == "mix" else part
+    )
 
 
 def begun(plan: Any, stop: int, start: int = 0) -> dict[str, int]:
     """How many samples of each source begin in a stretch of positions: all but the later parts of those that are cut."""
     found = plan.at(slice(start, stop))
     first = found.source if found.start is None else found.source[found.start == 0]
-    return dict(zip(plan.sources, np.bincount(first, minlength=len(plan.sources)).tolist(), strict=True))
+    return dict(
+        zip(plan.sources, np.bincount(first, minlength=len(plan.sources)).tolist(), strict=True)
+    )
 
 
 # ---------------------------------------------------------------- at random
@@ -219,11 +234,16 @@ class Grown:
         return why_not(self.ds.flow) is None and not endless(self.ds.flow) and len(self.ds) == 0
 
     def then(self, method: str, *args: Any, **options: Any) -> Grown:
-        return Grown((method, self.tree, args, tuple(options.items())), getattr(self.ds, method)(*args, **options))
+        return Grown(
+            (method, self.tree, args, tuple(options.items())),
+            getattr(self.ds, method)(*args, **options),
+        )
 
     def then_random(self, draw: Draw, method: str, *args: Any, **options: Any) -> Grown:
         """Add a random step, which has a name in one of three cases."""
-        name = draw(st.sampled_from([None, None, *sorted({"x", "y", "z"} - step_names(self.ds.flow))[:1]]))
+        name = draw(
+            st.sampled_from([None, None, *sorted({"x", "y", "z"} - step_names(self.ds.flow))[:1]])
+        )
         return self.then(method, *args, **options, **({} if name is None else {"name": name}))
 
 
@@ -260,23 +280,43 @@ def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
         n = len(flow.ds)
         match draw(
             st.sampled_from(
-                ["shuffle", "block", "window", "slice", "select", "shard", "split", "repeat", "replay", "each"]
+                [
+                    "shuffle",
+                    "block",
+                    "window",
+                    "slice",
+                    "select",
+                    "shard",
+                    "split",
+                    "repeat",
+                    "replay",
+                    "each",
+                ]
             )
         ):
             case "shuffle":
                 buckets = draw(st.sampled_from([None, None, 2, 5]))
-                flow = flow.then_random(draw, "shuffle", seed=draw(st.sampled_from([None, 0, 1])), buckets=buckets)
+                flow = flow.then_random(
+                    draw, "shuffle", seed=draw(st.sampled_from([None, 0, 1])), buckets=buckets
+                )
             case "block":
                 flow = flow.then_random(
-                    draw, "shuffle", seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+                    draw,
+                    "shuffle",
+                    seed=1,
+                    block=(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
                 )
             case "window":
                 flow = flow.then_random(draw, "shuffle", seed=1, window=draw(st.integers(1, 5)))
             case "slice" if n > 1:
                 start, step = draw(st.integers(0, n - 1)), draw(st.sampled_from([1, 1, 2, -1]))
-                flow = flow.then("slice", start, None if step < 0 else draw(st.integers(start + 1, n)), step)
+                flow = flow.then(
+                    "slice", start, None if step < 0 else draw(st.integers(start + 1, n)), step
+                )
             case "select":
-                flow = flow.then("select", draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=9)))
+                flow = flow.then(
+                    "select", draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=9))
+                )
             case "shard" if n > 1:
                 flow = flow.then("shard", draw(st.integers(0, 1)), 2)
             case "split" if n > 3:
@@ -294,13 +334,21 @@ STOPS = ["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversampl
 
 
 def woven(
-    draw: Draw, name: str = "", pack: Pack = "", depth: int = 0, kinds: Any = ("mix", "mix", "concat", "zip")
+    draw: Draw,
+    name: str = "",
+    pack: Pack = "",
+    depth: int = 0,
+    kinds: Any = ("mix", "mix", "concat", "zip"),
 ) -> Grown:
     """Some sources in one."""
     flows = dict[str, Grown]()
     for letter in "abc"[: draw(st.integers(1, 3))]:
         deeper = depth < 2 and draw(st.integers(0, 3)) == 0
-        flow = woven(draw, name + letter, pack, depth + 1) if deeper else ordered(draw, name + letter, pack)
+        flow = (
+            woven(draw, name + letter, pack, depth + 1)
+            if deeper
+            else ordered(draw, name + letter, pack)
+        )
         if flow.ds._size is None:
             flow = flow.then("limit", draw(st.integers(1, 20)))
         flows[letter] = flow
@@ -312,13 +360,18 @@ def woven(
 
 def mixed(draw: Draw, flows: dict[str, Grown], pack: Pack) -> Grown:
     """A mixture of any law."""
-    options: dict[str, Any] = {"stop": draw(st.sampled_from(STOPS)), "block_size": draw(st.sampled_from([1, 1, 3, 8]))}
+    options: dict[str, Any] = {
+        "stop": draw(st.sampled_from(STOPS)),
+        "block_size": draw(st.sampled_from([1, 1, 3, 8])),
+    }
     if min(len(flow.ds) for flow in flows.values()) > 1:
         options["max_epochs"] = draw(st.sampled_from([None, 1, 1.5]))
     if pack and draw(st.booleans()):
         options["unit"] = "tokens"
     late = draw(st.sampled_from([0, 0, 7, 20]))
-    inputs = tuple((name, flow.tree, draw(st.sampled_from([1, 2, 5]))) for name, flow in flows.items())
+    inputs = tuple(
+        (name, flow.tree, draw(st.sampled_from([1, 2, 5]))) for name, flow in flows.items()
+    )
     return of(("mix", inputs, late, tuple(options.items())))
 
 
@@ -353,23 +406,42 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
         if flow.ds._size is None and (planned or draw(st.integers(0, 2)) == 0):
             flow = flow.then("limit", draw(st.integers(1, 30)))
         multiple = options.get("pad_to_multiple", 1)
-        flow = flow.then_random(draw, "pack", draw(st.integers(4, 12)) // multiple * multiple, method, **options)
+        flow = flow.then_random(
+            draw, "pack", draw(st.integers(4, 12)) // multiple * multiple, method, **options
+        )
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
-        steps = ["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "each", "map", "random"]
+        steps = [
+            "shuffle",
+            "slice",
+            "select",
+            "skip",
+            "batch",
+            "drop",
+            "repeat",
+            "each",
+            "map",
+            "random",
+        ]
         match draw(st.sampled_from(steps)):
             case "shuffle" if size:
-                flow = flow.then_random(draw, "shuffle", seed=4, buckets=draw(st.sampled_from([None, 1, 3])))
+                flow = flow.then_random(
+                    draw, "shuffle", seed=4, buckets=draw(st.sampled_from([None, 1, 3]))
+                )
             case "slice" if size is None or size > 2:
                 flow = flow.then("slice", 1, min(size or 20, 20))
             case "select" if size:
-                flow = flow.then("select", draw(st.lists(st.integers(-size, size - 1), min_size=1, max_size=9)))
+                flow = flow.then(
+                    "select", draw(st.lists(st.integers(-size, size - 1), min_size=1, max_size=9))
+                )
             case "skip" if size is None or size > 2:
                 flow = flow.then("skip", draw(st.integers(0, 2)))
             case "batch":
                 flow = flow.then("batch", draw(st.integers(1, 4)), collate=list)
             case "drop":
-                flow = flow.then("batch", draw(st.integers(1, 4)), drop_remainder=True, collate=list)
+                flow = flow.then(
+                    "batch", draw(st.integers(1, 4)), drop_remainder=True, collate=list
+                )
             case "repeat" if size:
                 flow = flow.then("repeat")
             case "each" if size is None or size < 60:
@@ -463,8 +535,12 @@ def streamed(draw: Draw) -> Grown:
         kind, flows = draw(st.sampled_from(["mix", "interleave", "concat", "zip"])), [flow, *others]
         if kind == "mix":
             stop = draw(st.sampled_from(["all_exhausted", "first_exhausted", "restart"]))
-            full = [each for each in flows if not each.is_empty()] or [of(("numbers", 5, next(names)))]
-            inputs = tuple((f"m{i}", each.tree, draw(st.integers(1, 3))) for i, each in enumerate(full))
+            full = [each for each in flows if not each.is_empty()] or [
+                of(("numbers", 5, next(names)))
+            ]
+            inputs = tuple(
+                (f"m{i}", each.tree, draw(st.integers(1, 3))) for i, each in enumerate(full)
+            )
             flow = of(("mix", inputs, 0, (("stop", stop),)))
         else:
             flow = of((kind, tuple(each.tree for each in flows)))
@@ -475,7 +551,11 @@ def streamed(draw: Draw) -> Grown:
 
 def _stream(draw: Draw, names: Any) -> Grown:
     flow = of(
-        (draw(st.sampled_from(["stream", "numbers", "numbers", "documents"])), draw(st.integers(3, 14)), next(names))
+        (
+            draw(st.sampled_from(["stream", "numbers", "numbers", "documents"])),
+            draw(st.integers(3, 14)),
+            next(names),
+        )
     )
     if flow.tree[0] == "numbers" and draw(st.booleans()):
         flow = flow.then("shuffle")
@@ -494,21 +574,29 @@ def _step(draw: Draw, flow: Grown) -> Grown:
             return flow.then("flat_map", spread)
         case "pack":
             method = draw(st.sampled_from(["concat_split", "first_fit", "best_fit"]))
-            return flow.then("map", tokens).then_random(draw, "pack", draw(st.integers(7, 12)), method)
+            return flow.then("map", tokens).then_random(
+                draw, "pack", draw(st.integers(7, 12)), method
+            )
         case "pack_features":
-            return flow.then("map", features).then("pack_features", {"ask": 9, "say": 6}, "first_fit")
+            return flow.then("map", features).then(
+                "pack_features", {"ask": 9, "say": 6}, "first_fit"
+            )
         case "buffer":
             return flow.then_random(draw, "shuffle_buffer", draw(st.integers(1, 6)))
         case "window":
             return flow.then_random(draw, "shuffle", window=draw(st.integers(1, 5)))
         case "buckets":
-            return flow.then("bucket_by_length", [3, 5], draw(st.integers(1, 3)), size=weight, collate=list)
+            return flow.then(
+                "bucket_by_length", [3, 5], draw(st.integers(1, 3)), size=weight, collate=list
+            )
         case "by_tokens":
             return flow.then("batch_by_tokens", draw(st.integers(7, 15)), size=weight, collate=list)
         case "fold":
             return flow.then_random(draw, "fold", BatchByTokens(9), size=weight, build=list)
         case "rebatch":
-            return flow.then("map", tokens).then("rebatch", draw(st.integers(1, 5)), draw(st.booleans()))
+            return flow.then("map", tokens).then(
+                "rebatch", draw(st.integers(1, 5)), draw(st.booleans())
+            )
         case "limit":
             return flow.then("limit", draw(st.integers(1, 9)))
         case "skip":
@@ -565,7 +653,9 @@ def assert_plan_tells_packs(plan: Plan, rows: int) -> None:
             samples[sample.source] += sample.start == 0
             tokens[sample.source] += sample.stop - sample.start
             places.setdefault((sample.source, sample.index), set()).add(row)
-        assert {name: n for name, n in plan.counts(row + 1).items() if n} == {n: c for n, c in samples.items() if c}
+        assert {name: n for name, n in plan.counts(row + 1).items() if n} == {
+            n: c for n, c in samples.items() if c
+        }
         assert {n: c for n, c in plan.counts(row + 1, "tokens").items() if c} == dict(tokens)
     for (source, index), found in places.items():
         assert plan.find(source, index, within=range(rows)) == sorted(found)

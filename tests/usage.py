@@ -131,7 +131,9 @@ class Use:
     def __call__(self, ds: ps.Dataset) -> ps.Dataset:
         turn, number = self.turns[self.count % len(self.turns)], self.count
         self.count += 1
-        with suppress(Exception):  # what cannot be asked of it is refused, and changes nothing either
+        with suppress(
+            Exception
+        ):  # what cannot be asked of it is refused, and changes nothing either
             it = iter(ds)
             self.begun.append((number, it, [plain(x) for x in islice(it, 2)]))
         with suppress(Exception):
@@ -140,7 +142,9 @@ class Use:
 
     def rest(self) -> list[tuple[int, Answer]]:
         """Return the next items of the iterators that were left open."""
-        return [(number, [*first, *answer(partial(_items, it))]) for number, it, first in self.begun]
+        return [
+            (number, [*first, *answer(partial(_items, it))]) for number, it, first in self.begun
+        ]
 
 
 def _items(it: Any) -> list[Any]:
@@ -181,7 +185,9 @@ QUESTIONS: dict[str, Callable[[ps.Dataset], Any]] = {
 }
 
 
-def answers(ds: ps.Dataset, world: int = 1, lanes: int | None = None, at: int = 2) -> dict[str, Answer]:
+def answers(
+    ds: ps.Dataset, world: int = 1, lanes: int | None = None, at: int = 2
+) -> dict[str, Answer]:
     """Everything that a dataset answers: its plan, its items on every rank, its states, what comes after a resume."""
     out = {name: answer(partial(ask, ds)) for name, ask in QUESTIONS.items()}
     for rank in range(world):

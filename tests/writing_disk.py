@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.base.seams import Entry, Stat
+from penstock.engine.base.seams import Entry, Stat
 from penstock.testing.simulate import TornDisk
 
 

@@ -1,4 +1,5 @@
-"""Write the JSON Schema of what the command line prints with `--json`: `python tools/answer_schemas.py`."""
+"""Write the JSON Schema of what the command line prints with `--json`: `python
+tools/answer_schemas.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ def named(kind: Any) -> Any:
 
 
 def record(**keys: Any) -> Any:
-    return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": keys,
+        "required": list(keys),
+        "additionalProperties": False,
+    }
 
 
 def answer(**keys: Any) -> Any:
@@ -43,7 +49,9 @@ ROW = record(
     cap=maybe(NUMBER), first_repeat=maybe(INT), ends=maybe(INT), used_up=maybe(INT), group=maybe(TEXT),
     remarks=many(TEXT),
 )  # fmt: skip
-PROBLEM = record(file=TEXT, line=INT, key=TEXT, severity={"enum": ["error", "warning", "note"]}, message=TEXT)
+PROBLEM = record(
+    file=TEXT, line=INT, key=TEXT, severity={"enum": ["error", "warning", "note"]}, message=TEXT
+)
 KEY = record(file=TEXT, line=INT, key=TEXT)
 SAMPLE = {
     "type": "object",

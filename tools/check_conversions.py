@@ -2,10 +2,10 @@
 
     python tools/check_conversions.py FOLDER... [--ranks N] [--keys] [--verbose]
 
-Every YAML file below the folders is parsed on its own here, by `yaml.safe_load`, and converted. Of a file that is
-converted, each key at the top and each key of each entry of a list of datasets must be among the keys that the
-converter says are carried, harmless or reported. Prints a table with a row for each folder, and exits with 1 where a
-key is silent.
+Every YAML file below the folders is parsed on its own here, by `yaml.safe_load`, and converted. Of
+a file that is converted, each key at the top and each key of each entry of a list of datasets must
+be among the keys that the converter says are carried, harmless or reported. Prints a table with a
+row for each folder, and exits with 1 where a key is silent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Tally:
 
 
 def keys_of(value: Any) -> Iterator[str]:
-    """The keys at the top of a file, and those of each entry of each list of settings, however deep it lies."""
+    """The keys at the top of a file, and those of each entry of each list of settings, however deep
+    it lies."""
     for name, child in value.items():
         yield str(name)
         yield from _entries(child, str(name))
@@ -62,7 +63,8 @@ def _entries(value: Any, at: str) -> Iterator[str]:
 
 
 def fate_of(key: str, fates: dict[str, str]) -> str | None:
-    """Return the outcome of a key: its own, or the outcome of an enclosing key that is harmless or reported."""
+    """Return the outcome of a key: its own, or the outcome of an enclosing key that is harmless or
+    reported."""
     if key in fates:
         return fates[key]
     around = key
@@ -82,7 +84,9 @@ def check(path: Path, tally: Tally, ranks: int | None) -> None:
         tally.refused[f"not YAML ({type(error).__name__})"] += 1
         return
     table = value if isinstance(value, dict) else {}
-    tally.training += any(_DATA.fullmatch(str(name).replace("-", "_")) and child for name, child in table.items())
+    tally.training += any(
+        _DATA.fullmatch(str(name).replace("-", "_")) and child for name, child in table.items()
+    )
     try:
         found = convert_with_keys(path, ranks=ranks)
     except PenstockError as error:
@@ -107,9 +111,13 @@ def check(path: Path, tally: Tally, ranks: int | None) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--ranks", type=int, help="how many ranks the runs have (default: not said)")
+    parser.add_argument(
+        "--ranks", type=int, help="how many ranks the runs have (default: not said)"
+    )
     parser.add_argument("--keys", action="store_true", help="list the keys by what became of them")
     given = parser.parse_args()
     tallies = dict[str, Tally]()
@@ -125,12 +133,18 @@ def main() -> int:
         counts = [tally.files, tally.training, tally.converted, sum(tally.refused.values())]
         counts += [sum(fates) + len(tally.silent), *fates, len(tally.silent)]
         widths = (7, 10, 11, 9, 8, 9, 10, 10, 8)
-        print(f"{name:32}" + "".join(f"{count:>{width}}" for count, width in zip(counts, widths, strict=True)))
+        print(
+            f"{name:32}"
+            + "".join(f"{count:>{width}}" for count, width in zip(counts, widths, strict=True))
+        )
     for name, tally in tallies.items():
         for reason, count in tally.refused.most_common():
             print(f"{name}: {count} refused: {reason}")
         for fate, keys in tally.keys.items() if given.keys else ():
-            print(f"{name}: {fate}: {', '.join(f'{key} {count}' for key, count in keys.most_common())}")
+            print(
+                f"{name}: {fate}: "
+                f"{', '.join(f'{key} {count}' for key, count in keys.most_common())}"
+            )
         for key in tally.silent:
             print(f"silent: {key}")
     return int(any(tally.silent for tally in tallies.values()))

@@ -1,8 +1,10 @@
-"""Measures shuffled Arrow and block-shuffled Parquet under several interpreters, in turn: processor time of each.
+"""Measures shuffled Arrow and block-shuffled Parquet under several interpreters, in turn: processor
+time of each.
 
     python tools/columnar_speed.py DATA .venv/bin/python .venv-oldest/bin/python
 
-writes 70 MB of data into the folder DATA, and compares the interpreters' versions of pyarrow with the first one's.
+writes 70 MB of data into the folder DATA, and compares the interpreters' versions of pyarrow with
+the first one's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def write(folder: Path) -> None:
 
     rng = np.random.default_rng(0)
     for number in range(2):
-        ids = [rng.integers(0, 50_000, rng.integers(40, 160), dtype=np.int32) for _ in range(ROWS // 2)]
+        ids = [
+            rng.integers(0, 50_000, rng.integers(40, 160), dtype=np.int32) for _ in range(ROWS // 2)
+        ]
         columns = {
             "text": [" ".join(map(str, row.tolist())) for row in ids],
             "ids": pa.array(ids, pa.list_(pa.int32())),
@@ -57,7 +61,9 @@ def measure(folder: Path) -> dict[str, float]:
     found = {}
     for name, ds in {
         "Arrow, batches": arrow.batch(256, collate=list),
-        "Arrow, numbers and texts": ps.read(folder / "arrow", columns=["text", "score", "at"]).shuffle().batch(256),
+        "Arrow, numbers and texts": ps.read(folder / "arrow", columns=["text", "score", "at"])
+        .shuffle()
+        .batch(256),
         "Parquet, batches": parquet.batch(256, collate=list),
         "Parquet, numbers and texts": ps.read(folder / "parquet", columns=["text", "score", "at"])
         .shuffle(seed=1, block=(GROUP, 16))

@@ -1,9 +1,10 @@
-"""How long a step takes with `Loader(device=)`, beside one on data that lies on the device already: a ratio a line.
+"""How long a step takes with `Loader(device=)`, beside one on data that lies on the device already:
+a ratio a line.
 
     python tools/copies_ahead.py --device cuda
 
-A step is matrix products of a set time; batches are as large as a plain copy of a share of a step can move. Both kinds
-of steps are measured in turn, several times, and the middle ratio is told.
+A step is matrix products of a set time; batches are as large as a plain copy of a share of a step
+can move. Both kinds of steps are measured in turn, several times, and the middle ratio is told.
 """
 
 from __future__ import annotations
@@ -85,19 +86,35 @@ def timed(step: Callable[[Any], Any], batches: Iterator[Any], steps: int, every:
 
 
 def measured(asked: argparse.Namespace, share: float) -> dict[str, Any]:
-    device, pinned = torch.device(asked.device), torch.device(asked.device).type == "cuda" and not asked.unpinned
+    device, pinned = (
+        torch.device(asked.device),
+        torch.device(asked.device).type == "cuda" and not asked.unpinned,
+    )
     step = step_of(device, asked.step)
-    arrays = [np.random.default_rng(i).random(floats(device, share * asked.step, pinned), np.float32) for i in range(4)]
+    arrays = [
+        np.random.default_rng(i).random(floats(device, share * asked.step, pinned), np.float32)
+        for i in range(4)
+    ]
     lying, ratios = [torch.as_tensor(array).to(device) for array in arrays], list[float]()
     with ps.Loader(
-        ps.from_sequence(arrays, name="arrays").repeat(), to="torch", device=device, pin_memory=pinned
+        ps.from_sequence(arrays, name="arrays").repeat(),
+        to="torch",
+        device=device,
+        pin_memory=pinned,
     ) as to:
         for _ in range(asked.rounds):
             there = timed(step, iter(lying * (asked.steps + 3)), asked.steps, asked.wait)
             ratios.append(timed(step, iter(to), asked.steps, asked.wait) / there)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     size = arrays[0].nbytes
-    return {"device": name, "pinned": pinned, "wait": asked.wait, "copy": share, "bytes": size, "ratio": median(ratios)}
+    return {
+        "device": name,
+        "pinned": pinned,
+        "wait": asked.wait,
+        "copy": share,
+        "bytes": size,
+        "ratio": median(ratios),
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Far questions, warm: 60 sources of 200,000 documents, row 10^12; medians, in milliseconds of processor time. A row
+"""Far questions, warm: 60 sources of 200,000 documents, row 10^12; medians, in milliseconds of
+processor time. A row
 of whole documents is paid for with the packing of its window: 1,024 rows of 8,192 tokens.
 
 python tools/far.py [--unit tokens]
@@ -25,15 +26,22 @@ def dataset(method: Any, unit: Any) -> ps.Dataset:
     """The packed mixture."""
     flows, weights = dict[str, ps.Dataset](), dict[str, float]()
     for i in range(SOURCES):
-        sizes = np.random.default_rng(i).lognormal(np.log(600) - 0.5, 1.0, DOCUMENTS).astype(np.int64) + 1
+        sizes = (
+            np.random.default_rng(i).lognormal(np.log(600) - 0.5, 1.0, DOCUMENTS).astype(np.int64)
+            + 1
+        )
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         tokens = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint16), (int(offsets[-1]),), (0,))
-        flows[f"s{i:02}"], weights[f"s{i:02}"] = ps.from_tokens(tokens, offsets, name=f"s{i:02}").shuffle(), 1 + i % 7
+        flows[f"s{i:02}"], weights[f"s{i:02}"] = (
+            ps.from_tokens(tokens, offsets, name=f"s{i:02}").shuffle(),
+            1 + i % 7,
+        )
     return ps.mix(flows, weights, seed=1, unit=unit).pack(8192, method)
 
 
 def asked(ask: Callable[[int], Any], times: int) -> float:
-    """The milliseconds of one question, of the processor; each is another, so that nothing is remembered."""
+    """The milliseconds of one question, of the processor; each is another, so that nothing is
+    remembered."""
     found = list[float]()
     for i in range(times):
         began = time.process_time()
@@ -43,15 +51,17 @@ def asked(ask: Callable[[int], Any], times: int) -> float:
 
 
 def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
-    """What is told of a method. Each question is about a window of its own, so that whole documents are packed for it,
-    and all are about passes whose sums are there.
+    """What is told of a method. Each question is about a window of its own, so that whole documents
+    are packed for it, and all are about passes whose sums are there.
     """
     ds = dataset(method, unit)
     plan, rows = ds.plan, [FAR + i * APART for i in range(3 * times + 1)]
     keys = {row: plan.at(row)[0] for row in rows[:times]}
     plan.at(rows[-1])
     out = {"at": asked(lambda i: plan.at(rows[times + i] + 1), times)}
-    found = [plan.find(key.source, key.index, within=range(row, row + 1)) for row, key in keys.items()]
+    found = [
+        plan.find(key.source, key.index, within=range(row, row + 1)) for row, key in keys.items()
+    ]
     assert found == [[row] for row in keys]
 
     def find(i: int) -> None:

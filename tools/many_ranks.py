@@ -1,14 +1,18 @@
-"""The first batch of a run on thousands of ranks, rehearsed: 500 sources in a store, each of 2 * 10^7 rows, shuffled
-and mixed, opened by 4,096 ranks on 512 machines.
+"""The first batch of a run on thousands of ranks, rehearsed: 500 sources in a store, each of 2 *
+10^7 rows, shuffled and mixed, opened by 4,096 ranks on 512 machines.
 
-    python tools/many_ranks.py --home FOLDER [--machines 512] [--ranks 8] [--run 0,255,511] [--latency 0.03]
+    python tools/many_ranks.py --home FOLDER [--machines 512] [--ranks 8] [--run 0,255,511]
+    [--latency 0.03]
 
-What a machine does depends on nothing but which ranks it has, so a few of them are run, one after the other and each
-without the others: every rank is a process with the environment that a launcher gives it, a machine is a parent and a
-cache of its own. They read through everything that a real run reads through; only what answers at the very end is a
-protocol of fsspec's that is registered here: it counts, waits as long as a store does, and gives parts of one real
-Parquet file under many names. Told are the requests of a machine by kind, how many each source had, the waits for
-locks, and the seconds to the first batch, each row of which is held against the plan.
+What a machine does depends on nothing but which ranks it has, so a few of them are run, one after
+the other and each
+without the others: every rank is a process with the environment that a launcher gives it, a machine
+    is a parent and a
+cache of its own. They read through everything that a real run reads through; only what answers at
+the very end is a protocol of fsspec's that is registered here: it counts, waits as long as a store
+does, and gives parts of one real Parquet file under many names. Told are the requests of a machine
+by kind, how many each source had, the waits for locks, and the seconds to the first batch, each row
+of which is held against the plan.
 """
 
 from __future__ import annotations
@@ -35,13 +39,18 @@ BATCH = 8
 
 
 def written(path: Path, rows: int) -> None:
-    """A Parquet file in which every row tells its number. A second column makes it longer than its index."""
+    """A Parquet file in which every row tells its number. A second column makes it longer than its
+    index."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     dice = np.random.default_rng(1)
     schema = pa.schema([("row", pa.int64()), ("kind", pa.int8())])
-    how: Any = {"use_dictionary": ["kind"], "column_encoding": {"row": "DELTA_BINARY_PACKED"}, "compression": "none"}
+    how: Any = {
+        "use_dictionary": ["kind"],
+        "column_encoding": {"row": "DELTA_BINARY_PACKED"},
+        "compression": "none",
+    }
     with pq.ParquetWriter(path, schema, write_statistics=False, **how) as file:
         for start in range(0, rows, GROUP):
             many = min(GROUP, rows - start)
@@ -52,7 +61,8 @@ def written(path: Path, rows: int) -> None:
 
 
 def register(path: Path, sources: int, latency: float, log: Path) -> None:
-    """Have fsspec know a bucket in which so many folders hold this file, and in which requests are counted."""
+    """Have fsspec know a bucket in which so many folders hold this file, and in which requests are
+    counted."""
     import fsspec
 
     size = path.stat().st_size
@@ -103,13 +113,15 @@ def dataset(sources: int, threads: int, cache: Path | None) -> Any:
     with ThreadPoolExecutor(threads) as pool:  # a store answers many at once
         each = {f"s{i:03}": one for i, one in enumerate(pool.map(opened, range(sources)))}
     weights = {name: 1 + 0.01 * i for i, name in enumerate(each)}
-    return ps.mix({name: one.shuffle(seed=3) for name, one in each.items()}, weights, seed=7).batch(BATCH)
+    return ps.mix({name: one.shuffle(seed=3) for name, one in each.items()}, weights, seed=7).batch(
+        BATCH
+    )
 
 
 @contextlib.contextmanager
 def counted_locks() -> Generator[list[float]]:
     """How long each lock of this process was waited for."""
-    from penstock.base import seams
+    from penstock.engine.base import seams
 
     waits = list[float]()
 
@@ -142,8 +154,12 @@ def rank(given: argparse.Namespace) -> dict[str, Any]:
             used = resource.getrusage(resource.RUSAGE_SELF)
             keys, me = loader.keys(), (loader.rank, loader.world_size)
             planned = {sample.key for sample in ds.plan.at(step=0, world_size=me[1])}
-    assert planned.issuperset(keys) and len(keys) == BATCH, "the batch is a part of what the plan has for all ranks"
-    assert batch["row"].tolist() == [index for _, _, index in keys], "every row is the one that its key names"
+    assert planned.issuperset(keys) and len(keys) == BATCH, (
+        "the batch is a part of what the plan has for all ranks"
+    )
+    assert batch["row"].tolist() == [index for _, _, index in keys], (
+        "every row is the one that its key names"
+    )
     return {
         "rank": me[0],
         "of": me[1],
@@ -159,7 +175,8 @@ def rank(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def machine(given: argparse.Namespace, number: int) -> Iterator[dict[str, Any]]:
-    """What the ranks of one machine tell, all of which begin at once; this process is their launcher."""
+    """What the ranks of one machine tell, all of which begin at once; this process is their
+    launcher."""
     cache = Path(given.home) / f"machine-{number}"
     log = Path(given.home) / f"asked-{number}"
     cache.mkdir()
@@ -174,7 +191,9 @@ def machine(given: argparse.Namespace, number: int) -> Iterator[dict[str, Any]]:
         for local in range(given.ranks):
             mine = {"RANK": str(number * given.ranks + local), "LOCAL_RANK": str(local)}
             environment = {**os.environ, **shared, **world, **mine, "PENSTOCK_PROGRESS": "0"}
-            children.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+            children.append(
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+            )
         for child in children:
             told = child.communicate()[0]
             if child.returncode:
@@ -214,8 +233,14 @@ def rehearsed(given: argparse.Namespace) -> list[dict[str, Any]]:
                 "ranks": [one["rank"] for one in ranks],
                 "of": ranks[0]["of"],
                 "requests": {kind: sum(by.values()) for kind, by in asked.items()},
-                "most_of_a_source": {kind: max(by.values(), default=0) for kind, by in asked.items() if kind != "data"},
-                "slowest_rank_s": round(max(r["import_s"] + r["open_s"] + r["first_s"] for r in ranks), 2),
+                "most_of_a_source": {
+                    kind: max(by.values(), default=0)
+                    for kind, by in asked.items()
+                    if kind != "data"
+                },
+                "slowest_rank_s": round(
+                    max(r["import_s"] + r["open_s"] + r["first_s"] for r in ranks), 2
+                ),
                 "launch_to_last_batch_s": round(wall, 2),
                 **{name: round(float(np.median([r[name] for r in ranks])), 2) for name in _MEDIANS},
             }
@@ -223,7 +248,9 @@ def rehearsed(given: argparse.Namespace) -> list[dict[str, Any]]:
         print(json.dumps(out[-1]), flush=True)
     assert set(seen.values()) == {1}, "no two ranks have a sample in common"
     if len(given.run) == given.machines:
-        assert len(seen) == given.machines * given.ranks * BATCH, "all ranks together have the whole step"
+        assert len(seen) == given.machines * given.ranks * BATCH, (
+            "all ranks together have the whole step"
+        )
     return out
 
 
@@ -231,12 +258,28 @@ _MEDIANS = ("import_s", "open_s", "first_s", "cpu_s", "rss_mb", "locks", "locked
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--home", required=True, help="an empty folder for the file, the caches and the counts")
-    for name, default in (("sources", 500), ("rows", 20_000_000), ("machines", 512), ("ranks", 8), ("threads", 16)):
-        asked.add_argument(f"--{name}", type=lambda text: int(text.replace("_", "")), default=default)
-    asked.add_argument("--run", type=lambda text: [int(one) for one in text.split(",")], default=[511, 0, 255])
-    asked.add_argument("--latency", type=float, default=0.03, help="seconds that the store takes over a request")
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    asked.add_argument(
+        "--home", required=True, help="an empty folder for the file, the caches and the counts"
+    )
+    for name, default in (
+        ("sources", 500),
+        ("rows", 20_000_000),
+        ("machines", 512),
+        ("ranks", 8),
+        ("threads", 16),
+    ):
+        asked.add_argument(
+            f"--{name}", type=lambda text: int(text.replace("_", "")), default=default
+        )
+    asked.add_argument(
+        "--run", type=lambda text: [int(one) for one in text.split(",")], default=[511, 0, 255]
+    )
+    asked.add_argument(
+        "--latency", type=float, default=0.03, help="seconds that the store takes over a request"
+    )
     asked.add_argument("--log", help=argparse.SUPPRESS)
     return asked.parse_args(words)
 

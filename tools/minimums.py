@@ -1,4 +1,5 @@
-"""Prints the lowest versions that pyproject.toml allows, of the dependencies and of the extras named, for pip."""
+"""Prints the lowest versions that pyproject.toml allows, of the dependencies and of the extras
+named, for pip."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ def minimums(project: dict[str, object], extras: list[str]) -> list[str]:
     optional: dict[str, list[str]] = project["optional-dependencies"]  # type: ignore[assignment]
     wanted: list[str] = project["dependencies"]  # type: ignore[assignment]
     wanted = [*wanted, *(requirement for extra in extras for requirement in optional[extra])]
-    return list(dict.fromkeys(re.sub(r"^([^<>=]+)>=([^,]+).*", r"\1==\2", requirement) for requirement in wanted))
+    return list(
+        dict.fromkeys(
+            re.sub(r"^([^<>=]+)>=([^,]+).*", r"\1==\2", requirement) for requirement in wanted
+        )
+    )
 
 
 if __name__ == "__main__":

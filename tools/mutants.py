@@ -1,19 +1,22 @@
-"""Mutation tests of the core: draw mutants with a seed, run the tests against each, report which survive.
+"""Mutation tests of the core: draw mutants with a seed, run the tests against each, report which
+survive.
 
-`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, in an environment that has `cosmic-ray` and
-`coverage` beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or a text
-alone are not drawn. One process collects the tests. A mutant is a fork of it in which the functions have the mutant's
-code; a mutant of code that runs at import is a copy of the sources. The fork runs the tests that execute the mutated
-line, the quickest first, as a run without a mutant has measured. The first failure kills the mutant, and so does a
-timeout. Tests that fail without a mutant are named and left out, and so is a test that kills a mutant and then fails
-in a fork without one. Each mutant prints a line, and its difference if it survived. Processes that a test starts anew
-import the sources as they are, so such tests kill few mutants here.
+`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, in an environment that has
+`cosmic-ray` and `coverage` beside the development tools. Cosmic Ray makes the mutants; those that
+differ in an annotation or a text alone are not drawn. One process collects the tests. A mutant is a
+fork of it in which the functions have the mutant's code; a mutant of code that runs at import is a
+copy of the sources. The fork runs the tests that execute the mutated line, the quickest first, as a
+run without a mutant has measured. The first failure kills the mutant, and so does a timeout. Tests
+that fail without a mutant are named and left out, and so is a test that kills a mutant and then
+fails in a fork without one. Each mutant prints a line, and its difference if it survived. Processes
+that a test starts anew import the sources as they are, so such tests kill few mutants here.
 
-`--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only the latter runs. To
-compare them, write the mutants once (`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table
-FILE`), and list the mutants that only the first table kills (`--compare ALL TEST`, which exits with 1 if there are
-any). It is quicker to judge what `test` left (`--left FILE`) by `--suite slow`: whatever that kills, `test` lost.
-`--seed` is also the seed of the property tests. With `--within SECONDS` a mutant that lives so long stays open.
+`--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only
+the latter runs. To compare them, write the mutants once (`--draw FILE`), judge both suites on them
+(`--drawn FILE --map FILE --table FILE`), and list the mutants that only the first table kills
+(`--compare ALL TEST`, which exits with 1 if there are any). It is quicker to judge what `test` left
+(`--left FILE`) by `--suite slow`: whatever that kills, `test` lost. `--seed` is also the seed of
+the property tests. With `--within SECONDS` a mutant that lives so long stays open.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ def suite(options: argparse.Namespace) -> list[str]:
 
 
 class LineRecorder:
-    """A pytest plugin that records for each test its duration, its outcome, and the lines of the core it executes."""
+    """A pytest plugin that records for each test its duration, its outcome, and the lines of the
+    core it executes."""
 
     def __init__(self, file: Path, is_worker: bool) -> None:
         self.file = file
@@ -112,21 +116,37 @@ class Map:
     def __init__(self, file: Path, options: argparse.Namespace) -> None:
         if not file.exists():
             known = os.environ.get("PYTHONPATH", "")
-            command = [sys.executable, "-m", "pytest", *OPTIONS, "-n", str(options.jobs), "-p", "mutants"]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                *OPTIONS,
+                "-n",
+                str(options.jobs),
+                "-p",
+                "mutants",
+            ]
             command += ["--hypothesis-profile=glance", f"--hypothesis-seed={options.seed}"]
             done = subprocess.run(
                 [*command, *suite(options), *(f"tests/{name}" for name in options.tests)],
                 cwd=ROOT,
-                env={**os.environ, "MUTANTS_MAP": str(file), "PYTHONPATH": f"{Path(__file__).parent}:{known}"},
+                env={
+                    **os.environ,
+                    "MUTANTS_MAP": str(file),
+                    "PYTHONPATH": f"{Path(__file__).parent}:{known}",
+                },
                 capture_output=True,
                 text=True,
             )
-            assert file.exists(), f"the tests do not run: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+            assert file.exists(), (
+                f"the tests do not run: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+            )
         self.seconds, failed, self.lines = json.loads(file.read_text())
         self.failed = set[str](failed)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that execute a line of the mutant, or of its file if none does, as for code that runs at import."""
+        """The tests that execute a line of the mutant, or of its file if none does, as for code
+        that runs at import."""
         name, changed = str(mutant.module), mutant.lines()
         of_file = {test for test, lines in self.lines.items() if name in lines}
         of_line = {test for test in of_file if changed & set(self.lines[test][name])}
@@ -143,7 +163,9 @@ def nested(code: CodeType) -> list[CodeType]:
 
 def own(code: CodeType) -> tuple[Any, ...]:
     """What a piece of code does itself, without the pieces in it and without where it stands."""
-    consts = [None if isinstance(const, CodeType) else (type(const), const) for const in code.co_consts]
+    consts = [
+        None if isinstance(const, CodeType) else (type(const), const) for const in code.co_consts
+    ]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, repr(consts)
 
 
@@ -159,15 +181,20 @@ def changed(was: CodeType, now: CodeType) -> Iterator[tuple[CodeType, CodeType]]
 
 
 def exchange(mutant: Mutant) -> bool:
-    """Give the functions of this process the code of the mutant; whether that is all of the change."""
+    """Give the functions of this process the code of the mutant; whether that is all of the
+    change."""
     file = str(PACKAGE / mutant.module)
     with warnings.catch_warnings(action="ignore"):  # of `is` beside a literal
-        codes = [compile(text, file, "exec", dont_inherit=True) for text in (mutant.source, mutant.code)]
+        codes = [
+            compile(text, file, "exec", dont_inherit=True) for text in (mutant.source, mutant.code)
+        ]
     pairs = list(changed(*codes))
     if not all(was.co_flags & OPTIMIZED for was, _ in pairs):
         return False
     # Not isinstance(): some objects of torch warn when their __class__ is looked up.
-    functions = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == file]
+    functions = [
+        f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == file
+    ]
     found = set[int]()
     for number, (was, now) in enumerate(pairs):
         for function in functions:
@@ -184,12 +211,16 @@ def in_a_copy(mutant: Mutant, tests: list[str], folder: Path, seed: int) -> NoRe
     (folder / "tests.txt").write_text("\n".join(tests))
     os.environ["PYTHONPATH"] = f"{folder / 'src'}:{os.environ.get('PYTHONPATH', '')}"
     command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", f"--hypothesis-seed={seed}"]
-    os.execv(sys.executable, [*command, "-o", f"pythonpath={folder / 'src'} tests", f"@{folder / 'tests.txt'}"])
+    os.execv(
+        sys.executable,
+        [*command, "-o", f"pythonpath={folder / 'src'} tests", f"@{folder / 'tests.txt'}"],
+    )
 
 
 @dataclass
 class Run:
-    """A mutant that is being run; with `kill`, the line about its kill, whose test is run without the mutant."""
+    """A mutant that is being run; with `kill`, the line about its kill, whose test is run without
+    the mutant."""
 
     place: int
     mutant: Mutant
@@ -204,7 +235,9 @@ class Run:
 class Forks:
     """A pytest plugin that runs the mutants in place of the tests, each in a fork."""
 
-    def __init__(self, mutants: list[Mutant], known: Map, options: argparse.Namespace, top: Path) -> None:
+    def __init__(
+        self, mutants: list[Mutant], known: Map, options: argparse.Namespace, top: Path
+    ) -> None:
         self.left = list(enumerate(mutants, 1))
         self.known, self.options, self.top = known, options, top
         self.results = list[tuple[Mutant, str]]()
@@ -216,10 +249,13 @@ class Forks:
         self.failed |= report.failed
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        gc.unfreeze()  # conftest.py freezes all objects; exchange() has to find the functions among them
+        # conftest.py freezes all objects; exchange() has to find the functions among them
+        gc.unfreeze()
         self.items = {item.nodeid: item for item in session.items}
         for module in modules():
-            importlib.import_module(".".join(("penstock", *module.with_suffix("").parts)).removesuffix(".__init__"))
+            importlib.import_module(
+                ".".join(("penstock", *module.with_suffix("").parts)).removesuffix(".__init__")
+            )
         ends = time.monotonic() + 60 * self.options.minutes
         while self.running or (self.left and time.monotonic() < ends):
             while self.left and len(self.running) < self.options.jobs and time.monotonic() < ends:
@@ -238,7 +274,9 @@ class Forks:
         folder = Path(tempfile.mkdtemp(dir=self.top))
         if child := os.fork():
             limit = min(fair, self.options.within)
-            self.running[child] = Run(place, mutant, folder, time.monotonic(), limit, fair, len(tests), kill)
+            self.running[child] = Run(
+                place, mutant, folder, time.monotonic(), limit, fair, len(tests), kill
+            )
             return
         os.setsid()
         with (folder / "said.txt").open("w") as out:
@@ -292,7 +330,9 @@ class Forks:
             return
         mark, how = ("killed", run.kill) if run.kill else (mark, how)
         what = f"{run.mutant.module} {run.mutant.operator}"
-        print(f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True)
+        print(
+            f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True
+        )
         self.results.append((run.mutant, mark))
         if mark != "killed":
             print(run.mutant.difference(), flush=True)
@@ -300,7 +340,8 @@ class Forks:
         shutil.rmtree(run.folder, ignore_errors=True)
 
     def is_doubtful(self, run: Run, mark: str, how: str) -> bool:
-        """Return whether a kill is no result yet: its test has to pass in a fork without the mutant."""
+        """Return whether a kill is no result yet: its test has to pass in a fork without the
+        mutant."""
         if run.kill:
             test = run.kill.split(" ", 1)[1]
             if mark == "SURVIVED":  # the mutant did not, then
@@ -323,12 +364,15 @@ class Forks:
 
 def compare(first: Path, second: Path) -> int:
     """Print the mutants that the first suite kills and the second one does not; the exit status."""
-    tables = [{row["mutant"]: row for row in json.loads(file.read_text())} for file in (first, second)]
+    tables = [
+        {row["mutant"]: row for row in json.loads(file.read_text())} for file in (first, second)
+    ]
     both = [mutant for mutant in tables[0] if mutant in tables[1]]
     lost = [m for m in both if tables[0][m]["result"] == "killed" != tables[1][m]["result"]]
     for name, table in zip((first, second), tables, strict=True):
         counts = [
-            sum(table[mutant]["result"] == result for mutant in both) for result in ("killed", "SURVIVED", "open")
+            sum(table[mutant]["result"] == result for mutant in both)
+            for result in ("killed", "SURVIVED", "open")
         ]
         print(f"{name}: {counts[0]} killed, {counts[1]} survived, {counts[2]} open of {len(both)}")
     for mutant in lost:
@@ -337,14 +381,28 @@ def compare(first: Path, second: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path, help="below src/penstock; all of the core where none is named")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        help="below src/penstock; all of the core where none is named",
+    )
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1, help="draws the mutants, and the examples of property tests")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="draws the mutants, and the examples of property tests"
+    )
     parser.add_argument("--suite", choices=("test", "slow", "test-all"), default="test-all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
-    parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=1e9,
+        help="leave a mutant open that lives for so many seconds",
+    )
     parser.add_argument("--tests", nargs="+", default=TESTS, help="below tests")
     parser.add_argument("--map", type=Path, help="keep there which test executes which lines")
     parser.add_argument("--draw", type=Path, help="write the mutants there and end")
@@ -367,15 +425,24 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as top:
         known = Map(options.map or Path(top, "map.json"), options)
-        print(f"without a mutant {len(known.seconds)} tests take {sum(known.seconds.values()):.0f} s", flush=True)
+        print(
+            f"without a mutant {len(known.seconds)} tests take {sum(known.seconds.values()):.0f} s",
+            flush=True,
+        )
         for name in sorted(known.failed):
             print(f"left out, fails without a mutant: {name}", flush=True)
         os.chdir(ROOT)
         forks = Forks(mutants, known, options, Path(top))
         tests = [f"tests/{name}" for name in options.tests]
         # Without terminal and capture: the output of a fork goes to a file of its own.
-        pytest.main([*OPTIONS, "-s", f"--hypothesis-seed={options.seed}", *suite(options), *tests], plugins=[forks])
-    counts = {mark: [m for m, result in forks.results if result == mark] for mark in ("killed", "SURVIVED", "open")}
+        pytest.main(
+            [*OPTIONS, "-s", f"--hypothesis-seed={options.seed}", *suite(options), *tests],
+            plugins=[forks],
+        )
+    counts = {
+        mark: [m for m, result in forks.results if result == mark]
+        for mark in ("killed", "SURVIVED", "open")
+    }
     killed, survived, still_open = map(len, counts.values())
     count = max(len(forks.results), 1)
     not_run = count - killed - survived - still_open
@@ -383,11 +450,18 @@ def main() -> int:
     print(f"{survived} survived, {still_open} open, {not_run} not run, {len(forks.left)} not tried")
     if options.left:
         options.left.write_text(
-            noted([m for m, mark in forks.results if mark != "killed"] + [mutant for _, mutant in forks.left])
+            noted(
+                [m for m, mark in forks.results if mark != "killed"]
+                + [mutant for _, mutant in forks.left]
+            )
         )
     if options.table:
         rows = [
-            {"mutant": f"{m.module} {m.operator} {m.occurrence}", "result": result, "difference": m.difference()}
+            {
+                "mutant": f"{m.module} {m.operator} {m.occurrence}",
+                "result": result,
+                "difference": m.difference(),
+            }
             for m, result in forks.results
         ]
         options.table.write_text(json.dumps(rows, indent=1))

@@ -1,4 +1,5 @@
-"""The mutants of the core, drawn with a seed, as Cosmic Ray makes them: what `tools/mutants.py` runs."""
+"""The mutants of the core, drawn with a seed, as Cosmic Ray makes them: what `tools/mutants.py`
+runs."""
 
 from __future__ import annotations
 
@@ -25,18 +26,28 @@ class Mutant:
 
     def lines(self) -> set[int]:
         """The lines of the source that it changes."""
-        matcher = difflib.SequenceMatcher(None, self.source.splitlines(), self.code.splitlines(), autojunk=False)
+        matcher = difflib.SequenceMatcher(
+            None, self.source.splitlines(), self.code.splitlines(), autojunk=False
+        )
         changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
-        return {line + 1 for _, start, stop, _, _ in changes for line in range(start, max(stop, start + 1))}
+        return {
+            line + 1
+            for _, start, stop, _, _ in changes
+            for line in range(start, max(stop, start + 1))
+        }
 
     def difference(self) -> str:
-        lines = difflib.unified_diff(self.source.splitlines(), self.code.splitlines(), lineterm="", n=0)
+        lines = difflib.unified_diff(
+            self.source.splitlines(), self.code.splitlines(), lineterm="", n=0
+        )
         return "\n".join(line for line in lines if line[:3] not in ("---", "+++"))
 
 
 def modules() -> list[Path]:
     """The files that are mutated, below src/penstock."""
-    return [path.relative_to(PACKAGE) for name in CORE for path in sorted((PACKAGE / name).glob("*.py"))]
+    return [
+        path.relative_to(PACKAGE) for name in CORE for path in sorted((PACKAGE / name).glob("*.py"))
+    ]
 
 
 def places(files: list[Path]) -> list[tuple[Path, str, int]]:
@@ -100,7 +111,11 @@ def noted(mutants: list[Mutant]) -> str:
 
 
 def read(file: Path) -> list[Mutant]:
-    mutants = [Mutant(**{**note, "module": Path(note["module"])}) for note in json.loads(file.read_text())]
+    mutants = [
+        Mutant(**{**note, "module": Path(note["module"])}) for note in json.loads(file.read_text())
+    ]
     for mutant in mutants:
-        assert mutant.source == (PACKAGE / mutant.module).read_text(), f"{mutant.module} has changed since"
+        assert mutant.source == (PACKAGE / mutant.module).read_text(), (
+            f"{mutant.module} has changed since"
+        )
     return mutants

@@ -1,12 +1,14 @@
-"""Packing of a run over 10^10 documents of which nothing lies anywhere: lognormal lengths, hashed from the index.
+"""Packing of a run over 10^10 documents of which nothing lies anywhere: lognormal lengths, hashed
+from the index.
 
     python tools/ten_billion.py [10_000_000] [--full] [--home FOLDER] [--step N] [--method METHOD]
 
-Two sources, weights on a schedule, rows of 8,192 tokens in batches of 8. The sums of lengths are made by one scan, with
-progress, and kept in FOLDER (`~/.cache` holds them if none is named). Then every question is asked in a new process
-that finds them there, and there again; a line for each: milliseconds of the first answer, of one asked for afterwards
-elsewhere in the same pass, and the memory that is the process's own (mapped files are not). `--full` shuffles fully:
-10^10 documents take an hour and sums of 3 GB for each pass that is looked at, so 100_000_000 is more like it.
+Two sources, weights on a schedule, rows of 8,192 tokens in batches of 8. The sums of lengths are
+made by one scan, with progress, and kept in FOLDER (`~/.cache` holds them if none is named). Then
+every question is asked in a new process that finds them there, and there again; a line for each:
+milliseconds of the first answer, of one asked for afterwards elsewhere in the same pass, and the
+memory that is the process's own (mapped files are not). `--full` shuffles fully: 10^10 documents
+take an hour and sums of 3 GB for each pass that is looked at, so 100_000_000 is more like it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from typing import Any
 import numpy as np
 
 T, BATCH = 8192, 8
-METHODS, QUESTIONS = ("concat_split", "best_fit"), ("open", "len", "first batch", "at", "find", "resume")
+METHODS, QUESTIONS = (
+    ("concat_split", "best_fit"),
+    ("open", "len", "first batch", "at", "find", "resume"),
+)
 _SIGMA, _MEAN = 1.0, 600
 _STEP = 97  # steps from the place of one question to that of the next
 
@@ -51,7 +56,9 @@ class Hashed:
 
     def length_of(self, index: Any) -> Any:
         words = (index + self.salt).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        return _QUANTILES[(words ^ words >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(52)]
+        return _QUANTILES[
+            (words ^ words >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(52)
+        ]
 
     def digest(self) -> str:
         return f"hashed {self.many} {self.salt}"
@@ -66,18 +73,23 @@ def dataset(many: int, full: bool, method: Any) -> Any:
         name: ps.from_sequence(Hashed(n, salt), name=name).shuffle(seed=1, buckets=buckets)
         for name, n, salt in (("code", many // 4, 1), ("web", many - many // 4, 2))
     }
-    schedule = ps.Schedule([(0, {"code": 1, "web": 4}), (many // 2, {"code": 1, "web": 1})], "linear")
+    schedule = ps.Schedule(
+        [(0, {"code": 1, "web": 4}), (many // 2, {"code": 1, "web": 1})], "linear"
+    )
     return ps.mix(flows, schedule, seed=2, stop="all_exhausted").pack(T, method)
 
 
 def own_memory() -> float:
-    """MB of memory that belong to nobody else and to no file; of all that is not shared where that is not told."""
+    """MB of memory that belong to nobody else and to no file; of all that is not shared where that
+    is not told."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+            2**20 if sys.platform == "darwin" else 2**10
+        )
     return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1024
 
 
@@ -85,22 +97,32 @@ def timed(ask: Callable[[], Any]) -> tuple[Spent, Any]:
     """The milliseconds of an answer, those of the processor, and the answer."""
     began, worked = time.perf_counter(), time.process_time()
     out = ask()
-    return (round((time.perf_counter() - began) * 1e3, 1), round((time.process_time() - worked) * 1e3, 1)), out
+    return (
+        round((time.perf_counter() - began) * 1e3, 1),
+        round((time.process_time() - worked) * 1e3, 1),
+    ), out
 
 
 def asked(question: str, many: int, full: bool, method: str, step: int) -> dict[str, Any]:
     """The first answer and a later one, in this process."""
     import penstock as ps
 
-    assert callable(ps.mix) and callable(ps.Loader)  # imported now: what is timed is asked of an open library
+    assert callable(ps.mix) and callable(
+        ps.Loader
+    )  # imported now: what is timed is asked of an open library
     opening, rows = timed(lambda: dataset(many, full, method))
     run = rows.repeat().batch(BATCH)
     if question == "open":
         first, later = opening, timed(lambda: dataset(many, full, method))[0]
     elif question == "len":
-        first, later = timed(lambda: len(rows))[0], timed(lambda: len(dataset(many, full, method)))[0]
+        first, later = (
+            timed(lambda: len(rows))[0],
+            timed(lambda: len(dataset(many, full, method)))[0],
+        )
     elif question == "at":
-        (first, row), (later, _) = (timed(lambda at=at: run.plan.at(at)) for at in (step, step + _STEP))
+        (first, row), (later, _) = (
+            timed(lambda at=at: run.plan.at(at)) for at in (step, step + _STEP)
+        )
         assert len(row) >= BATCH
     else:
         first, later = _run(question, run, step)
@@ -151,8 +173,12 @@ def places(many: int, full: bool, method: str, step: int) -> dict[str, str]:
 
 def main() -> None:
     """Ask everything, or with `--only` one question in this process."""
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("many", nargs="?", default=10_000_000, type=lambda text: int(text.replace("_", "")))
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    given.add_argument(
+        "many", nargs="?", default=10_000_000, type=lambda text: int(text.replace("_", ""))
+    )
     given.add_argument("--home")
     given.add_argument("--full", action="store_true")
     given.add_argument("--step", type=int)
@@ -169,12 +195,25 @@ def main() -> None:
             continue
         began = time.perf_counter()
         known = places(*what)
-        print(f"{method}: {given.many:,} documents, step {step:,} of 8 rows; {time.perf_counter() - began:.1f} s for")
+        print(
+            f"{method}: {given.many:,} documents, step {step:,} of 8 rows; "
+            f"{time.perf_counter() - began:.1f} s for"
+        )
         print("  the sums and what is asked about", flush=True)
         for question in QUESTIONS:
-            again = [sys.executable, __file__, str(given.many), "--step", str(step), "--method", method]
+            again = [
+                sys.executable,
+                __file__,
+                str(given.many),
+                "--step",
+                str(step),
+                "--method",
+                method,
+            ]
             again += ["--only", question, *(["--full"] if given.full else [])]
-            out = subprocess.run(again, env=os.environ | known, stdout=subprocess.PIPE, check=True).stdout
+            out = subprocess.run(
+                again, env=os.environ | known, stdout=subprocess.PIPE, check=True
+            ).stdout
             found = json.loads(out)
             (first, worked), (later, more) = found["first"], found["later"]
             print(

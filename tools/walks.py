@@ -1,9 +1,11 @@
 """Walks through the house: how many calls of how many files does a request of a user take?
 
-`python tools/walks.py [--json]` counts, for requests that matter, the calls of functions that the package defines, the
-files they stand in, and the moves: calls from one file of the package into another. Comprehensions and lambdas belong
-to the function around them; a generator is called once. `PYTHONPATH=other/src python tools/walks.py` counts another
-checkout.
+`python tools/walks.py [--json]` counts, for requests that matter, the calls of functions that the
+package defines, the
+files they stand in, and the moves: calls from one file of the package into another. Comprehensions
+    and lambdas belong
+to the function around them; a generator is called once. `PYTHONPATH=other/src python
+tools/walks.py` counts another checkout.
 """
 
 from __future__ import annotations
@@ -29,13 +31,23 @@ class Walk:
     """Calls of functions of the package while `fn` runs, on all threads."""
 
     def __init__(self) -> None:
-        self.calls, self.moves, self.files = dict[str, int](), dict[tuple[str, str], int](), set[str]()
+        self.calls, self.moves, self.files = (
+            dict[str, int](),
+            dict[tuple[str, str], int](),
+            set[str](),
+        )
         self._generators = set[int]()
-        self._kept = list[FrameType]()  # so that no other frame takes the place of one that was counted
+        self._kept = list[
+            FrameType
+        ]()  # so that no other frame takes the place of one that was counted
 
     def _event(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(PACKAGE) or code.co_name.startswith("<"):
+        if (
+            event != "call"
+            or not code.co_filename.startswith(PACKAGE)
+            or code.co_name.startswith("<")
+        ):
             return
         if code.co_flags & inspect.CO_GENERATOR:
             if id(frame) in self._generators:
@@ -49,7 +61,10 @@ class Walk:
         above = frame.f_back
         while above is not None and not (above.f_code.co_filename.startswith(PACKAGE)):
             above = above.f_back
-        if above is not None and (came := above.f_code.co_filename.removeprefix(PACKAGE + "/")) != file:
+        if (
+            above is not None
+            and (came := above.f_code.co_filename.removeprefix(PACKAGE + "/")) != file
+        ):
             self.moves[came, file] = self.moves.get((came, file), 0) + 1
 
     def of(self, fn: Callable[[], Any]) -> Walk:
@@ -63,7 +78,11 @@ class Walk:
         return self
 
     def told(self) -> dict[str, int]:
-        return {"calls": sum(self.calls.values()), "files": len(self.files), "moves": sum(self.moves.values())}
+        return {
+            "calls": sum(self.calls.values()),
+            "files": len(self.files),
+            "moves": sum(self.moves.values()),
+        }
 
 
 def inputs(names: str) -> dict[str, ps.Dataset]:
@@ -72,12 +91,22 @@ def inputs(names: str) -> dict[str, ps.Dataset]:
 
 def mixed(names: str = "abc") -> ps.Dataset:
     """Mix + shuffle + map + batch."""
-    return ps.mix(inputs(names), {name: 1 + i for i, name in enumerate(names)}, seed=1).map(_number).batch(8)
+    return (
+        ps.mix(inputs(names), {name: 1 + i for i, name in enumerate(names)}, seed=1)
+        .map(_number)
+        .batch(8)
+    )
 
 
 def laned() -> ps.Dataset:
     """Filter + pack, in lanes."""
-    return ps.mix(inputs("abc"), {"a": 5, "b": 3, "c": 1}, seed=1).filter(_even).map(_tokens).pack(64).batch(2)
+    return (
+        ps.mix(inputs("abc"), {"a": 5, "b": 3, "c": 1}, seed=1)
+        .filter(_even)
+        .map(_tokens)
+        .pack(64)
+        .batch(2)
+    )
 
 
 def _number(x: Any) -> Any:

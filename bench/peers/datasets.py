@@ -48,7 +48,11 @@ def tables(work):
 
 @PEER.row("mix3", "interleave_datasets, map-style, iter(32)", ids=column)
 def mix_tables(work):
-    ds = quiet().interleave_datasets(tables(work), probabilities=even(work), seed=work.seed).with_format("numpy")
+    ds = (
+        quiet()
+        .interleave_datasets(tables(work), probabilities=even(work), seed=work.seed)
+        .with_format("numpy")
+    )
     return ({"x": plus_one(batch["x"])} for batch in ds.iter(work.batch))
 
 
@@ -59,7 +63,12 @@ def even(work):
 
 def woven(work, batch):
     parts = [ds.to_iterable_dataset() for ds in tables(work)]
-    return quiet().interleave_datasets(parts, probabilities=even(work), seed=work.seed).map(add).batch(batch)
+    return (
+        quiet()
+        .interleave_datasets(parts, probabilities=even(work), seed=work.seed)
+        .map(add)
+        .batch(batch)
+    )
 
 
 @PEER.row("mix3", "interleave_datasets, streaming", ids=column)
@@ -92,13 +101,19 @@ def grouped(work):
         count = len(whole) // work.length
         return {"tokens": list(whole[: count * work.length].reshape(count, work.length))}
 
-    streamed = ds.to_iterable_dataset().shuffle(seed=work.seed, buffer_size=1000).with_format("numpy")
-    rows = streamed.map(group, batched=True, batch_size=1000, remove_columns=["tokens"]).batch(work.rows)
+    streamed = (
+        ds.to_iterable_dataset().shuffle(seed=work.seed, buffer_size=1000).with_format("numpy")
+    )
+    rows = streamed.map(group, batched=True, batch_size=1000, remove_columns=["tokens"]).batch(
+        work.rows
+    )
     return (np.asarray(batch["tokens"]) for batch in rows)
 
 
 @PEER.row("tokens1", "interleave_datasets, streaming, the group_texts recipe", fill=lists)
-@PEER.row("tokens3", "interleave_datasets, streaming, the group_texts recipe", quick=True, fill=lists)
+@PEER.row(
+    "tokens3", "interleave_datasets, streaming, the group_texts recipe", quick=True, fill=lists
+)
 @PEER.row("tokens60", "interleave_datasets, streaming, the group_texts recipe", fill=lists)
 def tokens(work):
     import numpy as np
@@ -122,7 +137,9 @@ def tokens(work):
     mixed = datasets.interleave_datasets(
         parts, probabilities=chances, seed=work.seed, stopping_strategy="all_exhausted"
     )
-    rows = mixed.map(group, batched=True, batch_size=1000, remove_columns=["tokens"]).batch(work.rows)
+    rows = mixed.map(group, batched=True, batch_size=1000, remove_columns=["tokens"]).batch(
+        work.rows
+    )
     return (np.asarray(batch["tokens"]) for batch in rows)
 
 
@@ -142,7 +159,12 @@ def start(work):
     return table(range(work.n)).shuffle(seed=work.seed).with_format("numpy").iter(work.batch)
 
 
-@PEER.row("memory", "Dataset.shuffle, iter(32)", most=100_000_000, why="its table and indices would take some 16 GB")
+@PEER.row(
+    "memory",
+    "Dataset.shuffle, iter(32)",
+    most=100_000_000,
+    why="its table and indices would take some 16 GB",
+)
 def memory(n):
     return table(range(n)).shuffle(seed=1).with_format("numpy").iter(32)
 
@@ -172,7 +194,9 @@ def kit():
 
     def numbers():
         parts = [table(range(a, b)).to_iterable_dataset() for a, b in pairwise((0, 90, 160, 200))]
-        return Held(datasets.interleave_datasets(parts, probabilities=[0.5, 0.3, 0.2], seed=1).batch(2))
+        return Held(
+            datasets.interleave_datasets(parts, probabilities=[0.5, 0.3, 0.2], seed=1).batch(2)
+        )
 
     def pooled(workers):
         from torch.utils.data import DataLoader

@@ -1,4 +1,5 @@
-"""Megatron Energon: its blending over samples in memory, in the calling process. Its own sources are prepared tars."""
+"""Megatron Energon: its blending over samples in memory, in the calling process. Its own sources
+are prepared tars."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def kinds():
             while self.place < len(self.values):
                 self.place += 1
                 yield Number(
-                    __key__=str(self.place), __restore_key__=("Memory", self.place), x=self.values[self.place - 1]
+                    __key__=str(self.place),
+                    __restore_key__=("Memory", self.place),
+                    x=self.values[self.place - 1],
                 )
             self.place = 0
 
@@ -96,7 +99,10 @@ def gather(samples, size):
 @PEER.row("mix50", "BlendDataset over samples in memory")
 @PEER.row("mix500", "BlendDataset over samples in memory")
 def mix(work):
-    return gather(active(*blended([work.shuffled(i) for i in range(work.count)], work.weights, add=1)), work.batch)
+    return gather(
+        active(*blended([work.shuffled(i) for i in range(work.count)], work.weights, add=1)),
+        work.batch,
+    )
 
 
 class Numbers:
@@ -137,9 +143,20 @@ def kit():
     tars = "its full order, workers and ranks stand on prepared tars; not driven here"
     return {
         **dict.fromkeys(
-            ("resume", "resume_buffer", "workers", "covers", "elastic_set", "elastic_batches", "elastic_order"), tars
+            (
+                "resume",
+                "resume_buffer",
+                "workers",
+                "covers",
+                "elastic_set",
+                "elastic_batches",
+                "elastic_order",
+            ),
+            tars,
         ),
-        "resume_mix": lambda: savable([list(range(a, b)) for a, b in pairwise((0, 90, 160, 200))], [0.5, 0.3, 0.2]),
+        "resume_mix": lambda: savable(
+            [list(range(a, b)) for a, b in pairwise((0, 90, 160, 200))], [0.5, 0.3, 0.2]
+        ),
         "resume_pack": "packs by a function of the user's; not driven here",
         "mixture": names,
     }

@@ -102,7 +102,9 @@ def as_it_comes(work):
 def mixture(work):
     import grain
 
-    parts = [grain.MapDataset.source(s).shuffle(seed=work.seed + i) for i, s in enumerate(work.sources)]
+    parts = [
+        grain.MapDataset.source(s).shuffle(seed=work.seed + i) for i, s in enumerate(work.sources)
+    ]
     return grain.MapDataset.mix(parts, work.weights)
 
 
@@ -138,7 +140,9 @@ def texts(work):
 def concat_of(work):
     from grain.experimental import ConcatThenSplitIterDataset
 
-    return ConcatThenSplitIterDataset(texts(work).to_iter_dataset(inline()), length_struct={"tokens": work.length})
+    return ConcatThenSplitIterDataset(
+        texts(work).to_iter_dataset(inline()), length_struct={"tokens": work.length}
+    )
 
 
 @PEER.row("pack2048", "ConcatThenSplit, num_threads=0", quick=True, fill=fill)
@@ -150,7 +154,11 @@ def concat(work):
 def fitted(work, name):
     import grain.experimental
 
-    cut = texts(work).map(lambda sample: {"tokens": sample["tokens"][: work.length]}).to_iter_dataset(inline())
+    cut = (
+        texts(work)
+        .map(lambda sample: {"tokens": sample["tokens"][: work.length]})
+        .to_iter_dataset(inline())
+    )
     make = getattr(grain.experimental, name)
     return make(cut, length_struct={"tokens": work.length}, num_packing_bins=64).batch(work.rows)
 
@@ -203,8 +211,12 @@ def resume_iter():
     import grain
 
     work = Mixed(3, batch=8)
-    parts = [grain.MapDataset.source(s).shuffle(seed=7 + i).repeat() for i, s in enumerate(work.sources)]
-    return held(grain.IterDataset.mix([p.to_iter_dataset(inline()) for p in parts], work.weights).batch(8))
+    parts = [
+        grain.MapDataset.source(s).shuffle(seed=7 + i).repeat() for i, s in enumerate(work.sources)
+    ]
+    return held(
+        grain.IterDataset.mix([p.to_iter_dataset(inline()) for p in parts], work.weights).batch(8)
+    )
 
 
 @PEER.row("resume", "ConcatThenSplit to 1,024, batch 1")
@@ -219,7 +231,12 @@ def resume_pack():
 def start(work):
     import grain
 
-    return grain.MapDataset.range(work.n).shuffle(seed=work.seed).batch(work.batch).to_iter_dataset(inline())
+    return (
+        grain.MapDataset.range(work.n)
+        .shuffle(seed=work.seed)
+        .batch(work.batch)
+        .to_iter_dataset(inline())
+    )
 
 
 @PEER.row("memory", "MapDataset.shuffle", quick=True)
@@ -246,11 +263,15 @@ def kit():
         from grain.experimental import WindowShuffleIterDataset
 
         return held(
-            WindowShuffleIterDataset(grain.MapDataset.range(60).to_iter_dataset(inline()), window_size=16, seed=1)
+            WindowShuffleIterDataset(
+                grain.MapDataset.range(60).to_iter_dataset(inline()), window_size=16, seed=1
+            )
         )
 
     def mixed():
-        parts = [grain.MapDataset.range(a, b).shuffle(seed=a) for a, b in pairwise((0, 90, 160, 200))]
+        parts = [
+            grain.MapDataset.range(a, b).shuffle(seed=a) for a, b in pairwise((0, 90, 160, 200))
+        ]
         return held(grain.MapDataset.mix(parts, [5, 3, 2]).batch(2).to_iter_dataset(inline()))
 
     def packed():
@@ -269,7 +290,9 @@ def kit():
         flags.FLAGS.mark_as_parsed()  # its worker processes read them
         return ds.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
 
-    names = grain.MapDataset.mix([grain.MapDataset.source([n] * 5000) for n in "abc"], [0.5, 0.3, 0.2])
+    names = grain.MapDataset.mix(
+        [grain.MapDataset.source([n] * 5000) for n in "abc"], [0.5, 0.3, 0.2]
+    )
     return {
         "resume": lambda: held(ints(60).batch(2).to_iter_dataset(inline())),
         "resume_buffer": buffered,

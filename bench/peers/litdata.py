@@ -1,4 +1,5 @@
-"""LitData: chunks in memory, written beforehand; CombinedStreamingDataset for mixtures, TokensLoader for tokens."""
+"""LitData: chunks in memory, written beforehand; CombinedStreamingDataset for mixtures,
+TokensLoader for tokens."""
 
 from __future__ import annotations
 
@@ -40,14 +41,18 @@ def far(remote, cache, endpoint):
     from litdata.streaming import downloader
 
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # for a server of this machine
-    return litdata.StreamingDataset(remote, cache, shuffle=True, seed=1, storage_options={"endpoint_url": endpoint})
+    return litdata.StreamingDataset(
+        remote, cache, shuffle=True, seed=1, storage_options={"endpoint_url": endpoint}
+    )
 
 
 def write(folder, rows, row, shard):
     """Rows in chunks of so many bytes."""
     import litdata
 
-    litdata.optimize(row, list(range(rows)), folder, chunk_bytes=shard, num_workers=1, verbose=False)
+    litdata.optimize(
+        row, list(range(rows)), folder, chunk_bytes=shard, num_workers=1, verbose=False
+    )
 
 
 def loader(ds, batch, **more):
@@ -68,7 +73,9 @@ def mixture(work, batch):
         dataset(written(f"mix-{work.count}-{i}", s[: len(s) // FEWER]), transform=plus_one)
         for i, s in enumerate(work.sources)
     ]
-    mixed = litdata.CombinedStreamingDataset(parts, seed=7, weights=work.weights, iterate_over_all=False)
+    mixed = litdata.CombinedStreamingDataset(
+        parts, seed=7, weights=work.weights, iterate_over_all=False
+    )
     return loader(mixed, batch)
 
 
@@ -123,9 +130,18 @@ def kit():
         return litdata.StreamingDataLoader(ds, batch_size=batch, num_workers=workers)
 
     def mixed(names):
-        parts = [[i] * 9000 for i in range(3)] if names else [range(a, b) for a, b in pairwise((0, 90, 160, 200))]
-        sets = [dataset(written(f"kit-{names}-{i}", part, chunk_size=1000)) for i, part in enumerate(parts)]
-        ds = litdata.CombinedStreamingDataset(sets, seed=7, weights=[0.5, 0.3, 0.2], iterate_over_all=False)
+        parts = (
+            [[i] * 9000 for i in range(3)]
+            if names
+            else [range(a, b) for a, b in pairwise((0, 90, 160, 200))]
+        )
+        sets = [
+            dataset(written(f"kit-{names}-{i}", part, chunk_size=1000))
+            for i, part in enumerate(parts)
+        ]
+        ds = litdata.CombinedStreamingDataset(
+            sets, seed=7, weights=[0.5, 0.3, 0.2], iterate_over_all=False
+        )
         return ds if names else Held(loader(ds, 2))
 
     ranks = "needs a process group; not driven here"

@@ -1,4 +1,5 @@
-"""Megatron's way: indexes of samples made beforehand, here by NumPy, so that none of its compiled helpers is needed."""
+"""Megatron's way: indexes of samples made beforehand, here by NumPy, so that none of its compiled
+helpers is needed."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ PEER = Peer("megatron's indexes", needs=("numpy",), imports="numpy")
 
 
 class Sampled:
-    """The samples of one source: its documents permuted pass by pass and laid end to end, cut every `length` tokens."""
+    """The samples of one source: its documents permuted pass by pass and laid end to end, cut every
+    `length` tokens."""
 
     def __init__(self, work, i, samples):
         import numpy as np
 
-        rng, documents = np.random.default_rng(work.seed + i), np.arange(work.cuts[i], work.cuts[i + 1])
+        rng, documents = (
+            np.random.default_rng(work.seed + i),
+            np.arange(work.cuts[i], work.cuts[i + 1]),
+        )
         sizes = work.offsets[documents + 1] - work.offsets[documents]
         passes = -(-samples * work.length // int(sizes.sum())) + 1
         self.documents = np.concatenate([rng.permutation(documents) for _ in range(passes)])
@@ -38,16 +43,21 @@ class Sampled:
 
 
 @PEER.row("tokens1", "GPTDataset's and BlendedDataset's indexes, every row of one source")
-@PEER.row("tokens3", "GPTDataset's and BlendedDataset's indexes, every row of one source", quick=True)
+@PEER.row(
+    "tokens3", "GPTDataset's and BlendedDataset's indexes, every row of one source", quick=True
+)
 @PEER.row("tokens60", "GPTDataset's and BlendedDataset's indexes, every row of one source")
 def blended(work):
     import numpy as np
 
     rows = int(work.offsets[-1]) // work.length
     weights = np.asarray(work.weights) / sum(work.weights)
-    # The rows of the source that lacks most, as the blending helper does it, by the time at which each is due.
+    # The rows of the source that lacks most, as the blending helper does it, by the time at which
+    # each is due.
     due = [(np.arange(int(rows * w) + 1) + 0.5) / w for w in weights]
-    which = np.repeat(np.arange(len(due)), list(map(len, due)))[np.argsort(np.concatenate(due), kind="stable")]
+    which = np.repeat(np.arange(len(due)), list(map(len, due)))[
+        np.argsort(np.concatenate(due), kind="stable")
+    ]
     sources, drawn = [Sampled(work, i, len(each)) for i, each in enumerate(due)], [0] * len(due)
     while True:
         drawn = [0] * len(due)

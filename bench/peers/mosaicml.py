@@ -1,4 +1,5 @@
-"""MosaicML's StreamingDataset over MDS shards in memory, written beforehand: it has no source but its own files."""
+"""MosaicML's StreamingDataset over MDS shards in memory, written beforehand: it has no source but
+its own files."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def written(name, values, kind="int"):
     """A folder of shards with these values, made once."""
     folder = scratch("mds") / name
     if not (folder / "index.json").exists():
-        with library().MDSWriter(out=str(folder), columns={"x": kind}, size_limit=1 << 24) as writer:
+        with library().MDSWriter(
+            out=str(folder), columns={"x": kind}, size_limit=1 << 24
+        ) as writer:
             for value in values:
                 writer.write({"x": value})
     return str(folder)
@@ -40,7 +43,12 @@ def written(name, values, kind="int"):
 
 def shuffled(folder, batch, seed=7, **more):
     return library().StreamingDataset(
-        local=folder, shuffle=True, shuffle_seed=seed, batch_size=batch, num_canonical_nodes=1, **more
+        local=folder,
+        shuffle=True,
+        shuffle_seed=seed,
+        batch_size=batch,
+        num_canonical_nodes=1,
+        **more,
     )
 
 
@@ -123,12 +131,18 @@ COPIES = count()
 
 
 def node(values, rank, world, name, each):
-    """A rank on a node of its own: a copy of the files, and the place among the nodes that it would have found."""
+    """A rank on a node of its own: a copy of the files, and the place among the nodes that it would
+    have found."""
     from streaming.base.world import World
 
     folder = written(f"{name}-{next(COPIES)}", values)
     ds = library().StreamingDataset(
-        local=folder, shuffle=True, shuffle_seed=1, batch_size=each, num_canonical_nodes=6, shuffle_block_size=64
+        local=folder,
+        shuffle=True,
+        shuffle_seed=1,
+        batch_size=each,
+        num_canonical_nodes=6,
+        shuffle_block_size=64,
     )
     ds._unique_rank_world = ds._parallel_rank_world = World(world, 1, 1, rank)
     return ds
@@ -157,17 +171,28 @@ class Counted:
 def kit():
     def loader(batch=2, workers=0):
         folder = written(f"kit-{next(COPIES)}", range(60))
-        return library().StreamingDataLoader(shuffled(folder, batch, 1), batch_size=batch, num_workers=workers)
+        return library().StreamingDataLoader(
+            shuffled(folder, batch, 1), batch_size=batch, num_workers=workers
+        )
 
     def mixed(names):
         n = next(COPIES)
-        parts = [[i] * 1000 for i in range(3)] if names else [range(a, b) for a, b in pairwise((0, 90, 160, 200))]
+        parts = (
+            [[i] * 1000 for i in range(3)]
+            if names
+            else [range(a, b) for a, b in pairwise((0, 90, 160, 200))]
+        )
         streams = [
             library().Stream(local=written(f"kit-{n}-{i}", part), proportion=w)
             for i, (part, w) in enumerate(zip(parts, (0.5, 0.3, 0.2), strict=True))
         ]
         ds = library().StreamingDataset(
-            streams=streams, epoch_size=10_000, shuffle=True, shuffle_seed=1, batch_size=2, num_canonical_nodes=1
+            streams=streams,
+            epoch_size=10_000,
+            shuffle=True,
+            shuffle_seed=1,
+            batch_size=2,
+            num_canonical_nodes=1,
         )
         return ds if names else Held(library().StreamingDataLoader(ds, batch_size=2, num_workers=0))
 

@@ -66,7 +66,9 @@ def pictures_by(work, executor):
 
     from ..parallel import decoded
 
-    return ps.Loader(ps.from_sequence(work.data).map(decoded).batch(work.batch), workers=2, executor=executor)
+    return ps.Loader(
+        ps.from_sequence(work.data).map(decoded).batch(work.batch), workers=2, executor=executor
+    )
 
 
 @PEER.row("pictures", "Loader, 2 processes")
@@ -106,10 +108,17 @@ def held_open(data, batch, executor):
 def mixture(work, block_size=1, fn=None):
     import penstock as ps
 
-    inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
+    inputs = {
+        n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)
+    }
     if fn is not None:
         inputs = {n: ds.map(fn) for n, ds in inputs.items()}
-    return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed, block_size=block_size)
+    return ps.mix(
+        inputs,
+        dict(zip(work.names, work.weights, strict=True)),
+        seed=work.seed,
+        block_size=block_size,
+    )
 
 
 @PEER.row("mix3", "mix, permuted in blocks of 1,000")
@@ -222,7 +231,9 @@ def resume_pack():
     import penstock as ps
 
     docs = Docs(1024, 200_000)
-    ds = ps.from_tokens(docs.tokens, docs.offsets).shuffle(seed=7).pack(1024, dtype="int32").batch(1)
+    ds = (
+        ps.from_tokens(docs.tokens, docs.offsets).shuffle(seed=7).pack(1024, dtype="int32").batch(1)
+    )
     return Held(ps.Loader(ds), want=lambda step: ds[step])
 
 
@@ -253,7 +264,8 @@ def kit():
     parts = {n: ps.from_sequence([n] * 5000) for n in "abc"}
     mixed = ps.mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1)
     numbers = {
-        n: ps.from_sequence(range(a, b)).shuffle() for n, (a, b) in zip("abc", pairwise((0, 90, 160, 200)), strict=True)
+        n: ps.from_sequence(range(a, b)).shuffle()
+        for n, (a, b) in zip("abc", pairwise((0, 90, 160, 200)), strict=True)
     }
     docs = ps.from_sequence([np.full(3 + i % 7, i) for i in range(60)]).shuffle(seed=1)
 
@@ -264,11 +276,17 @@ def kit():
 
     return {
         "resume": lambda: Held(ps.Loader(ints.batch(2))),
-        "resume_buffer": lambda: Held(ps.Loader(ps.from_sequence(range(60)).shuffle_buffer(16, seed=1).batch(2))),
-        "resume_mix": lambda: Held(ps.Loader(ps.mix(numbers, {"a": 5, "b": 3, "c": 2}, seed=1).batch(2))),
+        "resume_buffer": lambda: Held(
+            ps.Loader(ps.from_sequence(range(60)).shuffle_buffer(16, seed=1).batch(2))
+        ),
+        "resume_mix": lambda: Held(
+            ps.Loader(ps.mix(numbers, {"a": 5, "b": 3, "c": 2}, seed=1).batch(2))
+        ),
         "resume_pack": lambda: Held(ps.Loader(docs.pack(16, method="best_fit"))),
         "workers": lambda n: ps.Loader(ints, workers=n),
-        "covers": lambda rank, world: ps.Loader(more, rank=rank, world_size=world, remainder="keep"),
+        "covers": lambda rank, world: ps.Loader(
+            more, rank=rank, world_size=world, remainder="keep"
+        ),
         "elastic_set": ranked,
         "elastic_batches": ranked,
         "elastic_order": ranked,

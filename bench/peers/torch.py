@@ -126,7 +126,9 @@ def weighted(work):
     joined = ConcatDataset([Source(s) for s in work.sources])
     pairs = zip(work.sources, work.weights, strict=True)
     chances = torch.cat([torch.full((len(s),), w / len(s), dtype=torch.float64) for s, w in pairs])
-    return DataLoader(joined, work.batch, sampler=WeightedRandomSampler(chances, 1_000_000, generator=seeded()))
+    return DataLoader(
+        joined, work.batch, sampler=WeightedRandomSampler(chances, 1_000_000, generator=seeded())
+    )
 
 
 def sampled(work, batch):
@@ -214,21 +216,30 @@ def start_stateful(work):
     return StatefulDataLoader(Source(work.data), work.batch, shuffle=True, generator=seeded())
 
 
-@PEER.row("memory", "DataLoader, shuffle=True", most=100_000_000, why="its list of indices would take 40 GB")
+@PEER.row(
+    "memory",
+    "DataLoader, shuffle=True",
+    most=100_000_000,
+    why="its list of indices would take 40 GB",
+)
 def memory(n):
     from torch.utils.data import DataLoader
 
     return DataLoader(Source(range(n)), 32, shuffle=True, generator=seeded())
 
 
-@PEER.row("kit", "StatefulDataLoader with DistributedSampler for ranks; torchdata nodes for mixtures")
+@PEER.row(
+    "kit", "StatefulDataLoader with DistributedSampler for ranks; torchdata nodes for mixtures"
+)
 def kit():
     import torchdata.nodes as tn
     from torch.utils.data import DistributedSampler
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def loader(n=60, batch=None, workers=0):
-        return StatefulDataLoader(Source(range(n), int), batch, shuffle=True, num_workers=workers, generator=seeded())
+        return StatefulDataLoader(
+            Source(range(n), int), batch, shuffle=True, num_workers=workers, generator=seeded()
+        )
 
     def ranked(n):
         def make(rank, world):
@@ -239,7 +250,10 @@ def kit():
         return make
 
     def mixed(names):
-        parts = {n: tn.IterableWrapper([x] * 9000 if names else range(100)) for n, x in zip("abc", "abc", strict=True)}
+        parts = {
+            n: tn.IterableWrapper([x] * 9000 if names else range(100))
+            for n, x in zip("abc", "abc", strict=True)
+        }
         return tn.MultiNodeWeightedSampler(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1)
 
     return {

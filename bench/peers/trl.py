@@ -1,4 +1,5 @@
-"""TRL's packing: offline, on an Arrow table in memory, in the strategies it has. Documents are cut to the row."""
+"""TRL's packing: offline, on an Arrow table in memory, in the strategies it has. Documents are cut
+to the row."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ PEER = Peer("trl", needs=("trl",), imports="trl")
 
 
 def packer(work, strategy):
-    """Gives a function that packs every document. Reading and shuffling them are not in its time."""
+    """Gives a function that packs every document. Reading and shuffling them are not in its
+    time."""
     import datasets
     import numpy as np
     import pyarrow as pa
@@ -17,7 +19,9 @@ def packer(work, strategy):
     datasets.disable_progress_bars()
     documents = [work.document(i)[: work.length] for i in work.order[:60_000]]
     offsets = np.concatenate([[0], np.cumsum([len(d) for d in documents])])
-    column = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(np.concatenate(documents)))
+    column = pa.ListArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), pa.array(np.concatenate(documents))
+    )
     ds = datasets.Dataset(datasets.table.InMemoryTable(pa.table({"input_ids": column})))
 
     def pack():

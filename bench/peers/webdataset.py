@@ -22,7 +22,9 @@ def overhead(work):
     import webdataset as wds
 
     buffer = wds.shuffle(10_000, rng=random.Random(work.seed))
-    return stream(work.data, buffer, wds.map(plus_one), wds.batched(work.batch, collation_fn=np.array))
+    return stream(
+        work.data, buffer, wds.map(plus_one), wds.batched(work.batch, collation_fn=np.array)
+    )
 
 
 @PEER.row("mix3", "RandomMix")
@@ -34,7 +36,9 @@ def mix(work):
 
     random.seed(work.seed)  # it draws from the global generator
     mixed = wds.RandomMix([work.shuffled(i) for i in range(work.count)], work.weights)
-    return wds.DataPipeline(mixed, wds.map(plus_one), wds.batched(work.batch, collation_fn=np.array))
+    return wds.DataPipeline(
+        mixed, wds.map(plus_one), wds.batched(work.batch, collation_fn=np.array)
+    )
 
 
 @PEER.row("start", "DataPipeline, buffer of 10,000")
@@ -60,12 +64,22 @@ def kit():
     def pooled(workers):
         from torch.utils.data import DataLoader
 
-        return DataLoader(stream(range(60), wds.split_by_worker), batch_size=None, num_workers=workers)
+        return DataLoader(
+            stream(range(60), wds.split_by_worker), batch_size=None, num_workers=workers
+        )
 
     none = "has no state"
     return {
         **dict.fromkeys(
-            ("resume", "resume_buffer", "resume_mix", "elastic_set", "elastic_batches", "elastic_order"), none
+            (
+                "resume",
+                "resume_buffer",
+                "resume_mix",
+                "elastic_set",
+                "elastic_batches",
+                "elastic_order",
+            ),
+            none,
         ),
         "resume_pack": "does not pack",
         "workers": pooled,

@@ -1,6 +1,7 @@
 """Penstock decides, reads, mixes, packs and delivers the data that models are trained on.
 
-The order of training data is a pure function of position, not a side effect of iterating: resuming exactly, changing
+The order of training data is a pure function of position, not a side effect of iterating: resuming
+    exactly, changing
 the number of ranks and workers, and asking what a step held all follow from it.
 
 >>> import penstock as ps
@@ -14,14 +15,32 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base.ragged import jagged, pad
     from .dataset import Dataset
-    from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-    from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, windows, zip
+    from .engine.base.ragged import jagged, pad
+    from .engine.runtime.iterator import DatasetIterator
+    from .engine.runtime.saves import restore, save
+    from .errors import (
+        ConfigError,
+        DataError,
+        IndexedError,
+        PenstockError,
+        Skip,
+        StateError,
+        StorageError,
+    )
+    from .inputs import (
+        concat,
+        from_iterable,
+        from_sequence,
+        from_tokens,
+        interleave,
+        mix,
+        read,
+        windows,
+        zip,
+    )
     from .loader import Loader
     from .mixture_files import dump, load
-    from .runtime.iterator import DatasetIterator
-    from .runtime.saves import restore, save
     from .schedule import Schedule
     from .tuning import autotune
     from .writing import write
@@ -59,17 +78,27 @@ __all__ = [
     "zip",
 ]
 
-# Where each name is defined. It is imported when it is first used: a command line that only says its version, or a
-# program that uses one function, does not wait for the rest.
+# Where each name is defined. It is imported when it is first used: a command line that only says
+# its version, or a program that uses one function, does not wait for the rest.
 _HOMES = {
-    "base.ragged": ("jagged", "pad"),
+    "engine.base.ragged": ("jagged", "pad"),
     "dataset": ("Dataset",),
-    "errors": ("ConfigError", "DataError", "IndexedError", "PenstockError", "Skip", "StateError", "StorageError"),
-    "inputs": tuple("concat from_iterable from_sequence from_tokens interleave mix read windows zip".split()),
+    "errors": (
+        "ConfigError",
+        "DataError",
+        "IndexedError",
+        "PenstockError",
+        "Skip",
+        "StateError",
+        "StorageError",
+    ),
+    "inputs": tuple(
+        "concat from_iterable from_sequence from_tokens interleave mix read windows zip".split()
+    ),
     "loader": ("Loader",),
     "mixture_files": ("dump", "load"),
-    "runtime.iterator": ("DatasetIterator",),
-    "runtime.saves": ("restore", "save"),
+    "engine.runtime.iterator": ("DatasetIterator",),
+    "engine.runtime.saves": ("restore", "save"),
     "schedule": ("Schedule",),
     "tuning": ("autotune",),
     "writing": ("write",),
@@ -84,7 +113,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
-    from .base.hints import unknown
+    from .engine.base.hints import unknown
 
     raise unknown(__name__, name, __all__)
 

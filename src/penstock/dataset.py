@@ -10,24 +10,22 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from .base.contract import fulfilled
-from .base.hints import guided, no_dataset
-from .base.ints import FAR, places, whole, within_reach
-from .base.limits import BATCH
-from .base.sized import where_known
-from .base.tree import collate as default_collate
-from .base.tree import leading
-from .errors import ConfigError, DataError, IndexedError
-from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
-from .graph.batched import Batched, Collated, in_columns
-from .graph.build import name_of
-from .graph.compiled import Compiled
-from .graph.costs import tell_of_shuffle
-from .graph.ends import endless
-from .graph.functions import OfPair, Renamed
-from .graph.halves import SplitBy, keyed, placed
-from .graph.indexed import STEP, require_indexed, why_not
-from .graph.nodes import (
+from .engine.base.contract import fulfilled
+from .engine.base.hints import guided, no_dataset
+from .engine.base.ints import FAR, places, whole, within_reach
+from .engine.base.limits import BATCH
+from .engine.base.sized import where_known
+from .engine.base.tree import collate as default_collate
+from .engine.base.tree import leading
+from .engine.graph.batched import Batched, Collated, in_columns
+from .engine.graph.build import name_of
+from .engine.graph.compiled import Compiled
+from .engine.graph.costs import tell_of_shuffle
+from .engine.graph.ends import endless
+from .engine.graph.functions import OfPair, Renamed
+from .engine.graph.halves import SplitBy, keyed, placed
+from .engine.graph.indexed import STEP, require_indexed, why_not
+from .engine.graph.nodes import (
     Again,
     Batch,
     Each,
@@ -43,19 +41,42 @@ from .graph.nodes import (
     counter,
     step_names,
 )
-from .graph.seeds import seeded, with_seed
-from .graph.show import length, shown
-from .graph.shown import Shown, Shows
-from .graph.tail import batched, shares_batches
-from .graph.tokens import require_ids_fit
-from .mixing.rules import Chain, Cycle, Turns
-from .ops.op import Op
-from .orders import BlockShuffle, BucketShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
-from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feature_packing, join_parts
-from .plan import Plan
-from .runtime.iterator import DatasetIterator
+from .engine.graph.seeds import seeded, with_seed
+from .engine.graph.show import length, shown
+from .engine.graph.shown import Shown, Shows
+from .engine.graph.tail import batched, shares_batches
+from .engine.graph.tokens import require_ids_fit
+from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
+from .engine.mixing.rules import Chain, Cycle, Turns
+from .engine.ops.op import Op
+from .engine.orders import (
+    BlockShuffle,
+    BucketShuffle,
+    Gap,
+    Pick,
+    Repeat,
+    RepeatEach,
+    Replay,
+    Shuffle,
+    Slice,
+    WindowShuffle,
+)
+from .engine.packing import (
+    DType,
+    Long,
+    Method,
+    Missing,
+    Overflow,
+    Packing,
+    Rebatch,
+    feature_packing,
+    join_parts,
+)
+from .engine.plan import Plan
+from .engine.runtime.iterator import DatasetIterator
+from .engine.streams.step import Failed, cause_of, listed
+from .errors import ConfigError, DataError, IndexedError
 from .sources.filed import file_and_row
-from .streams.step import Failed, cause_of, listed
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
@@ -66,8 +87,9 @@ R = TypeVar("R")
 class Dataset(Shows):
     """A sequence of samples that can be passed over again and again; every method gives a new one.
 
-    Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`, `ds[i]` and slices;
-    any can be iterated. See the page "What every step means" for the exact semantics of each step.
+    Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`,
+    `ds[i]` and slices; any can be iterated. See the page "What every step means" for the exact
+    semantics of each step.
 
     Args:
         flow: the tree; users begin with `ps.read` and its like, which make it.
@@ -98,7 +120,8 @@ class Dataset(Shows):
 
     @property
     def compiled(self) -> Compiled:
-        """The tree with what is worked out of it once, for all loaders, iterators and plans of this dataset.
+        """The tree with what is worked out of it once, for all loaders, iterators and plans of this
+        dataset.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abc").batch(2).compiled.op.size
@@ -118,7 +141,8 @@ class Dataset(Shows):
 
     @cached_property
     def plan(self) -> Plan[Dataset]:
-        """What every position holds, when each sample comes up, what was given by then: answered without reading.
+        """What every position holds, when each sample comes up, what was given by then: answered
+        without reading.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence(range(1_000), name="numbers").shuffle(seed=1).batch(4).plan
@@ -133,12 +157,14 @@ class Dataset(Shows):
         require_indexed(
             self.flow,
             "len()",
-            "iterate and count (DataLoader and trainers take penstock.frames.torch.IterableDataset(ds))",
+            "iterate and count (DataLoader and trainers take "
+            "penstock.integrations.torch.IterableDataset(ds))",
         )
         if self._size is None:
             raise IndexedError(
-                "len() of an endless dataset; .limit(n) gives it a length (DataLoader and trainers take "
-                "penstock.frames.torch.IterableDataset(ds))"
+                "len() of an endless dataset; .limit(n) gives it a length (DataLoader and trainers "
+                "take "
+                "penstock.integrations.torch.IterableDataset(ds))"
             )
         return self._size
 
@@ -151,7 +177,9 @@ class Dataset(Shows):
     def __getitem__(self, index: int | slice | Indices, /) -> Any:
         if isinstance(index, slice):
             return self._sliced(index)
-        if getattr(index, "ndim", 0) or (isinstance(index, Sequence) and not isinstance(index, str | bytes)):
+        if getattr(index, "ndim", 0) or (
+            isinstance(index, Sequence) and not isinstance(index, str | bytes)
+        ):
             return self.__getitems__(cast("Indices", index))
         place = operator.index(cast("int", index))
         require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
@@ -169,12 +197,19 @@ class Dataset(Shows):
             return self._op.values(rows)
         except Failed as failure:
             leaf = self.compiled.builder.leaves[failure.leaf]
-            cause, file = cause_of(failure, self.compiled.builder.leaves), file_and_row(leaf.source, failure.index)
-            cause.add_note(f"penstock: at index {failure.index} of source {leaf.name} (pass {failure.epoch}){file}")
+            cause, file = (
+                cause_of(failure, self.compiled.builder.leaves),
+                file_and_row(leaf.source, failure.index),
+            )
+            cause.add_note(
+                f"penstock: at index {failure.index} of source {leaf.name} (pass "
+                f"{failure.epoch}){file}"
+            )
             raise cause from None
 
     def sample(self, position: int) -> Any:
-        """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of the second pass.
+        """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of
+        the second pass.
 
         Args:
             position: counted from 0, over all passes.
@@ -191,7 +226,9 @@ class Dataset(Shows):
         position = operator.index(position)
         within_reach(position)
         if position < 0 or self._size == 0:
-            raise IndexError(f"position {position} of a dataset of {self._size}: positions count from 0")
+            raise IndexError(
+                f"position {position} of a dataset of {self._size}: positions count from 0"
+            )
         return self._values(np.asarray([position]))[0]
 
     def _places(self, indices: Indices, where: str) -> Ints:
@@ -225,19 +262,24 @@ class Dataset(Shows):
         *,
         name: str | None = None,
     ) -> Dataset:
-        """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
+        """Every sample once a pass, in an order that is new in every pass; O(1) memory, random
+        access.
 
         Args:
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            block: (rows, window): blocks of `rows` neighbours are shuffled, then the rows inside windows of `window`
-                blocks. Reads stay local, the order is less random.
-            window: only every `window` neighbours are shuffled among themselves; needs no random access.
-            buckets: rows are dealt once, at random, into buckets of so many; a pass shuffles the buckets and the rows
-                of each. To pack 10^8 documents and more: lengths are added up once, not anew for each pass.
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            block: (rows, window): blocks of `rows` neighbours are shuffled, then the rows inside
+                windows of `window` blocks. Reads stay local, the order is less random.
+            window: only every `window` neighbours are shuffled among themselves; needs no random
+                access.
+            buckets: rows are dealt once, at random, into buckets of so many; a pass shuffles the
+                buckets and the rows of each. To pack 10^8 documents and more: lengths are added up
+                once, not anew for each pass.
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
-            ConfigError: for an endless dataset, two of block, window and buckets, or numbers below 1.
+            ConfigError: for an endless dataset, two of block, window and buckets, or numbers below
+                1.
             IndexedError: after a step without positions, but for `window`.
 
         >>> import penstock as ps
@@ -247,7 +289,9 @@ class Dataset(Shows):
         """
         name = self._step_name("shuffle", name)
         if sum(given is not None for given in (block, window, buckets)) > 1:
-            raise ConfigError(f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them")
+            raise ConfigError(
+                f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them"
+            )
         if window is not None:
             window = whole(window, "shuffle(window={})", 1, FAR)
             if why_not(self.flow) is not None:
@@ -255,7 +299,9 @@ class Dataset(Shows):
             return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed), name))
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
-            raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
+            raise ConfigError(
+                "shuffle(): the dataset is endless; shuffle it before .repeat() or mix"
+            )
         if buckets is not None:
             order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1, FAR))
             return self._with(Reorder(self.flow, order, self._own(seed), name))
@@ -264,22 +310,27 @@ class Dataset(Shows):
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
-        rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1, FAR) for number in block)
+        rows, window = (
+            whole(number, f"{{}} in shuffle(block={block})", 1, FAR) for number in block
+        )
         whole(rows * window, f"shuffle(block={block}): {{}} rows", 1, FAR)
         return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed), name))
 
     def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
-        """Another order, by an `Order` of your own: a pure map from positions to positions of this dataset.
+        """Another order, by an `Order` of your own: a pure map from positions to positions of this
+        dataset.
 
-        The dataset must be indexed, and stays so. `order` is an object with `size`, `down`, `up` and `describe`, see
-        `penstock.types.Order`; `penstock.testing.assert_order` checks it. `seed` goes into the `key` that its methods
-        are given; without one it is that of `.seed()` or `mix`, else 0. Raises `ConfigError` where a method is missing,
-        `IndexedError` where the dataset can only be iterated.
+        The dataset must be indexed, and stays so. `order` is an object with `size`, `down`, `up`
+        and `describe`, see `penstock.types.Order`; `penstock.testing.assert_order` checks it.
+        `seed` goes into the `key` that its methods are given; without one it is that of `.seed()`
+        or `mix`, else 0. Raises `ConfigError` where a method is missing, `IndexedError` where the
+        dataset can only be iterated.
 
         Args:
             order: see `penstock.types.Order`.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
             ConfigError: if it lacks a method.
@@ -301,10 +352,13 @@ class Dataset(Shows):
         """
         self._ordered("reorder()", "reorder before that step")
         name = self._step_name("reorder", name)
-        return self._with(Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed), name))
+        return self._with(
+            Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed), name)
+        )
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
-        """`epochs` passes as one (endless without a number), reshuffled each time or in the order of the first.
+        """`epochs` passes as one (endless without a number), reshuffled each time or in the order
+        of the first.
 
         Args:
             epochs: how many passes; endless without a number.
@@ -320,7 +374,11 @@ class Dataset(Shows):
         epochs = None if epochs is None else whole(epochs, "repeat({})", 0)
         if why_not(self.flow) is not None:
             if not reshuffle:
-                require_indexed(self.flow, "repeat(reshuffle=False)", "repeat with reshuffling, or before that step")
+                require_indexed(
+                    self.flow,
+                    "repeat(reshuffle=False)",
+                    "repeat with reshuffling, or before that step",
+                )
             if endless(self.flow):
                 raise ConfigError("repeat(): the dataset is endless already")
             return self.limit(0) if epochs == 0 else self._with(Again(self.flow, epochs))
@@ -332,7 +390,8 @@ class Dataset(Shows):
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:
-        """Each sample `n` times, adjacent: a group of rollouts for each prompt, say. Random steps do the same to all.
+        """Each sample `n` times, adjacent: a group of rollouts for each prompt, say. Random steps
+        do the same to all.
 
         Args:
             n: how many times.
@@ -346,13 +405,16 @@ class Dataset(Shows):
         """
         n = whole(n, "repeat_each({})", 1)
         require_indexed(
-            self.flow, "repeat_each()", "use .flat_map(lambda sample: [sample] * n), or put it before that step"
+            self.flow,
+            "repeat_each()",
+            "use .flat_map(lambda sample: [sample] * n), or put it before that step",
         )
         within_reach(self._size or 0, n)
         return self._with(Reorder(self.flow, RepeatEach(n)))
 
     def slice(self, *bounds: int | None) -> Dataset:
-        """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same in every pass.
+        """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same
+        in every pass.
 
         Args:
             *bounds: stop; start and stop; or start, stop and step, as of a list.
@@ -373,7 +435,9 @@ class Dataset(Shows):
         if size is None:
             start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
             if stop is None or stop < 0 or start < 0 or step < 1:
-                raise ConfigError("a slice of an endless dataset needs a stop and counts forwards from the start")
+                raise ConfigError(
+                    "a slice of an endless dataset needs a stop and counts forwards from the start"
+                )
             within_reach(max(start, stop))
             found = range(start, stop, step)
         else:
@@ -389,14 +453,21 @@ class Dataset(Shows):
         return seeded(self.flow, self._seed or 0)
 
     def split(
-        self, held_out: str | float, by: SplitBy = "hash", *, column: str | None = None, seed: int = 0
+        self,
+        held_out: str | float,
+        by: SplitBy = "hash",
+        *,
+        column: str | None = None,
+        seed: int = 0,
     ) -> tuple[Dataset, Dataset]:
-        """Two datasets that never share a sample: the larger part to train on, and the part that is held out.
+        """Two datasets that never share a sample: the larger part to train on, and the part that is
+        held out.
 
-        By a hash of where samples lie, any prefix has its share, and what more data adds changes nothing for the data
-        that was there. With `column`, rows of files go by a hash of what that column holds, so that equal values (the
-        pages of a site, the copies of a text, in other sources too) stay on one side; shares are then those of values,
-        about. Both are fixed sets, the same in every pass; shuffle them afterwards.
+        By a hash of where samples lie, any prefix has its share, and what more data adds changes
+        nothing for the data that was there. With `column`, rows of files go by a hash of what that
+        column holds, so that equal values (the pages of a site, the copies of a text, in other
+        sources too) stay on one side; shares are then those of values, about. Both are fixed sets,
+        the same in every pass; shuffle them afterwards.
 
         Args:
             held_out: a share, "0.5%" or 0.005; or a whole number of samples.
@@ -415,26 +486,32 @@ class Dataset(Shows):
         """
         if column is not None:
             if by != "hash" or seed:
-                raise ConfigError("split(column=...): its values decide alone; leave out by= and seed=")
+                raise ConfigError(
+                    "split(column=...): its values decide alone; leave out by= and seed="
+                )
             halves = keyed(self.flow, held_out, column)
         else:
             self._ordered("split()", "split before that step")
             if self._size is None:
-                raise ConfigError("split(): the dataset is endless; split it before .repeat() or mix")
+                raise ConfigError(
+                    "split(): the dataset is endless; split it before .repeat() or mix"
+                )
             halves = placed(self._settled, self._size, held_out, by, seed)
         kept, held = map(self._with, halves)
         return kept, held
 
     def select(self, indices: Indices) -> Dataset:
-        """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory for each.
+        """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory
+        for each.
 
-        `indices` is a list, a range or an array of whole numbers; negative ones count from the end, and one that comes
-        twice gives its sample twice. Bools are refused (`np.flatnonzero(mask)` gives the indices), and so are datasets
-        without random access. For neighbours a slice is smaller; where the samples tell who stays, `filter` needs no
-        list.
+        `indices` is a list, a range or an array of whole numbers; negative ones count from the end,
+        and one that comes twice gives its sample twice. Bools are refused (`np.flatnonzero(mask)`
+        gives the indices), and so are datasets without random access. For neighbours a slice is
+        smaller; where the samples tell who stays, `filter` needs no list.
 
         Args:
-            indices: the rows, in the order in which they are to come; negative ones count from the end.
+            indices: the rows, in the order in which they are to come; negative ones count from the
+                end.
 
         Raises:
             IndexedError: after a step without positions.
@@ -448,8 +525,8 @@ class Dataset(Shows):
         return self._fixed(Pick(self._places(indices, "select({})")))
 
     def shard(self, index: int, count: int) -> Dataset:
-        """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out between ranks by
-        itself.)
+        """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out
+        between ranks by itself.)
 
         Args:
             index: which share, 0 to count - 1.
@@ -486,9 +563,11 @@ class Dataset(Shows):
         return self._with(Head(self.flow, n))
 
     def skip(self, n: int) -> Dataset:
-        """All but the first `n` samples of each pass; a slice where the dataset is indexed and ends.
+        """All but the first `n` samples of each pass; a slice where the dataset is indexed and
+        ends.
 
-        With `limit(n)` it splits a dataset in two. Of a stream the first samples are read and dropped, and every rank
+        With `limit(n)` it splits a dataset in two. Of a stream the first samples are read and
+        dropped, and every rank
         goes through the whole of it: skip before what is costly.
 
         Args:
@@ -525,12 +604,13 @@ class Dataset(Shows):
         return self._with(_woven("concat", (self, *others), Chain()))
 
     def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
-        """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and from the next round
-        on the next dataset that was not begun has its place.
+        """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and
+        from the next round on the next dataset that was not begun has its place.
 
         Args:
             *others: the datasets that follow.
-            width: how many datasets are open at a time; more of them mix better and hold more files open.
+            width: how many datasets are open at a time; more of them mix better and hold more files
+                open.
 
         Raises:
             ConfigError: for what is no dataset, or a width below 1.
@@ -540,7 +620,9 @@ class Dataset(Shows):
         >>> "".join(a.interleave(b, c, width=2))
         'abaacc'
         """
-        woven = _woven("interleave", (self, *others), Cycle(whole(width, "interleave(width={})", 1)))
+        woven = _woven(
+            "interleave", (self, *others), Cycle(whole(width, "interleave(width={})", 1))
+        )
         return self._with(replace(woven, names=tuple(str(i) for i in range(len(woven.flows)))))
 
     def zip(self, *others: Dataset) -> Dataset:
@@ -562,16 +644,19 @@ class Dataset(Shows):
 
     # ------------------------------------------------------------ functions
 
-    def map(self, fn: Callable[[Any], Any], may_skip: bool = False, batched: int | None = None) -> Dataset:
-        """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like a filter, such a
-        step is not indexed.
+    def map(
+        self, fn: Callable[[Any], Any], may_skip: bool = False, batched: int | None = None
+    ) -> Dataset:
+        """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like
+        a filter, such a step is not indexed.
 
-        With `batched=n`, `fn` is given a list of up to `n` samples, or their columns (`read(rows="columns")`: a mapping
-        of arrays and lists, `.arrow` the Arrow record batch), and returns a list of as many results, or columns:
-        a mapping of lists or arrays, of which each sample gets its own mapping. Which samples come together is not
-        promised, and may be a single one, so a result may not depend on its neighbours; for fixed groups use
-        `.batch(n, collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose fault it
-        is. Another number of results is a `ConfigError`.
+        With `batched=n`, `fn` is given a list of up to `n` samples, or their columns
+        (`read(rows="columns")`: a mapping of arrays and lists, `.arrow` the Arrow record batch),
+        and returns a list of as many results, or columns: a mapping of lists or arrays, of which
+        each sample gets its own mapping. Which samples come together is not promised, and may be a
+        single one, so a result may not depend on its neighbours; for fixed groups use `.batch(n,
+        collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose
+        fault it is. Another number of results is a `ConfigError`.
 
         Args:
             fn: a pure function of a sample: the same input, the same output, in any thread.
@@ -593,16 +678,19 @@ class Dataset(Shows):
             return self._each("may_skip" if may_skip else "map", fn)
         if may_skip:
             raise ConfigError(
-                "map(batched=..., may_skip=True): a list of results drops none; filter before or after it"
+                "map(batched=..., may_skip=True): a list of results drops none; filter before or "
+                "after it"
             )
-        many = Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1), in_columns(self.flow, "map"))
+        many = Batched(
+            _function(fn, "map"), whole(batched, "map(batched={})", 1), in_columns(self.flow, "map")
+        )
         return self._each("map", many)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
         """Samples (mappings) under other keys, `{"old": "new"}`; what is not named stays as it is.
 
-        A key that is not there, or that would be there twice, is a `ConfigError` at the first sample, which names the
-        keys that it has.
+        A key that is not there, or that would be there twice, is a `ConfigError` at the first
+        sample, which names the keys that it has.
 
         Args:
             names: old key -> new key.
@@ -634,15 +722,20 @@ class Dataset(Shows):
         return Dataset(counter()).zip(self).map(OfPair(_function(fn, "map_with_index")))
 
     def random_map(
-        self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None, *, name: str | None = None
+        self,
+        fn: Callable[[Any, np.random.Generator], Any],
+        seed: int | None = None,
+        *,
+        name: str | None = None,
     ) -> Dataset:
-        """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in
-        every pass.
+        """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after
+        any resume, new in every pass.
 
         Args:
             fn: a function of a sample and its `numpy.random.Generator`.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
             ConfigError: for what is no function.
@@ -658,7 +751,8 @@ class Dataset(Shows):
         """The samples for which `fn(x)` is true.
 
         Args:
-            fn: whether a sample stays. The dataset then has no positions: it runs in lanes, and has no `len`.
+            fn: whether a sample stays. The dataset then has no positions: it runs in lanes, and has
+                no `len`.
 
         Raises:
             ConfigError: for what is no function.
@@ -685,13 +779,15 @@ class Dataset(Shows):
         return self._each("flat", fn)
 
     def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
-        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x, source, epoch, index)`.
+        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x,
+        source, epoch, index)`.
 
         Args:
             fn: makes the sample; without it three fields are added.
 
         Raises:
-            ConfigError: for what is no function; while reading, if a sample is no mapping and there is no `fn`.
+            ConfigError: for what is no function; while reading, if a sample is no mapping and there
+                is no `fn`.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
@@ -699,7 +795,9 @@ class Dataset(Shows):
         """
         return self._each("source", fn or _add_source)
 
-    def pipe(self, fn: Callable[Concatenate[Dataset, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def pipe(
+        self, fn: Callable[Concatenate[Dataset, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """`fn(ds, ...)`: a step of your own.
 
         Args:
@@ -744,21 +842,25 @@ class Dataset(Shows):
     ) -> Dataset:
         """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
 
-        With `global_batch_size` in the place of `n` a loader makes batches of its share: so many rows over the number
-        of ranks. Steps are then the same on any number of ranks; a short last one is left out on one rank too, unless
-        `Loader(remainder=)` says otherwise. Without ranks, in `iter(ds)` and the plan, an item is the whole batch.
+        With `global_batch_size` in the place of `n` a loader makes batches of its share: so many
+            rows over the number
+        of ranks. Steps are then the same on any number of ranks; a short last one is left out on
+        one rank too, unless `Loader(remainder=)` says otherwise. Without ranks, in `iter(ds)` and
+        the plan, an item is the whole batch.
 
-        `collate=list` leaves the samples as they are; after `read(rows="columns")` other functions are given columns.
+        `collate=list` leaves the samples as they are; after `read(rows="columns")` other functions
+        are given columns.
 
         Args:
             n: samples in a batch.
             drop_remainder: whether the last, short batch of a pass is left out, for equal shapes.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
-                tuples, and keeps strings in lists.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays,
+                goes into mappings and tuples, and keeps strings in lists.
             global_batch_size: samples in the batches of all ranks together, in the place of `n`.
 
         Raises:
-            ConfigError: for a size below 1, unless one of both sizes is given, and for a second `global_batch_size`.
+            ConfigError: for a size below 1, unless one of both sizes is given, and for a second
+                `global_batch_size`.
             DataError: while reading, if samples cannot be stacked.
 
         >>> import penstock as ps
@@ -770,14 +872,20 @@ class Dataset(Shows):
         """
         if (n is None) == (global_batch_size is None):
             raise ConfigError(
-                "batch: give n, the samples of a batch, or global_batch_size, those of all ranks together"
+                "batch: give n, the samples of a batch, or global_batch_size, those of all ranks "
+                "together"
             )
         over_ranks = n is None
         if over_ranks and shares_batches(self.flow):
             raise ConfigError(
-                "batch(global_batch_size=...): the dataset has batches of all ranks already; leave out one"
+                "batch(global_batch_size=...): the dataset has batches of all ranks already; leave "
+                "out one"
             )
-        where, given = ("batch({})", n) if n is not None else ("batch(global_batch_size={})", global_batch_size)
+        where, given = (
+            ("batch({})", n)
+            if n is not None
+            else ("batch(global_batch_size={})", global_batch_size)
+        )
         n = whole(given, where, 1, BATCH)
         stack = None if collate is None else _collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
@@ -800,16 +908,22 @@ class Dataset(Shows):
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
         n = whole(n, "rebatch({})", 1, BATCH)
-        return self._with(Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts))
+        return self._with(
+            Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts)
+        )
 
-    def shuffle_buffer(self, n: int, seed: int | None = None, *, name: str | None = None) -> Dataset:
-        """Each sample drawn at random from the next `n`: for datasets without random access. Prefer `shuffle()` where
-        it works.
+    def shuffle_buffer(
+        self, n: int, seed: int | None = None, *, name: str | None = None
+    ) -> Dataset:
+        """Each sample drawn at random from the next `n`: for datasets without random access. Prefer
+        `shuffle()` where it works.
 
         Args:
-            n: samples in the buffer: more of them mix better, take memory, and are read again at a resume.
+            n: samples in the buffer: more of them mix better, take memory, and are read again at a
+                resume.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
             ConfigError: for an `n` below 1.
@@ -828,14 +942,16 @@ class Dataset(Shows):
         size: Callable[[Any], int] = len,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
-        """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is small.
+        """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is
+        small.
 
         Args:
             bounds: ascending sizes: one bucket below the first, one from the last on.
             n: samples in a group.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
-                tuples, and keeps strings in lists.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
+                source has them.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays,
+                goes into mappings and tuples, and keeps strings in lists.
 
         Raises:
             ConfigError: for bounds that do not ascend, or an `n` below 1.
@@ -846,7 +962,9 @@ class Dataset(Shows):
         [['a', 'c'], ['bbbb', 'dddd']]
         """
         if not isinstance(bounds, Iterable) or getattr(bounds, "ndim", 1) == 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"bucket_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)")
+            raise ConfigError(
+                f"bucket_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)"
+            )
         return self._fold(BucketByLength(tuple(bounds), n), size, _collate(collate))
 
     def batch_by_tokens(
@@ -856,14 +974,16 @@ class Dataset(Shows):
         padded: bool = False,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
-        """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts padding to the longest).
+        """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts
+        padding to the longest).
 
         Args:
             max_tokens: the most that a group holds; a larger sample is an error.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
+                source has them.
             padded: whether every sample counts as much as the longest of its group.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
-                tuples, and keeps strings in lists.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays,
+                goes into mappings and tuples, and keeps strings in lists.
 
         Raises:
             ConfigError: for `max_tokens` below 1.
@@ -899,42 +1019,51 @@ class Dataset(Shows):
     ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
-        `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
-        that knows its lengths (`from_tokens`, `read(lengths=...)`) rows follow from these alone, and the dataset stays
-        indexed: with `concat_split` and `best_fit` also one that never ends, and no row needs those before it.
+        `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them
+        whole. With a source that knows its lengths (`from_tokens`, `read(lengths=...)`) rows follow
+        from these alone, and the dataset stays
+        indexed: with `concat_split` and `best_fit` also one that never ends, and no row needs those
+            before it.
 
         Args:
             length: tokens in a row.
-            method: `first_fit` fills the first open row with room, `best_fit` the fullest, at the price of rows that
-                wait.
-            long: what `first_fit` and `best_fit` do with documents over `length`: "split", "refuse" or "cut" them.
+            method: `first_fit` fills the first open row with room, `best_fit` the fullest, at the
+                price of rows that wait.
+            long: what `first_fit` and `best_fit` do with documents over `length`: "split", "refuse"
+                or "cut" them.
             max_segments: the most documents in a row.
-            features: the features to pack, the one that counts the tokens first; all of them when not given.
+            features: the features to pack, the one that counts the tokens first; all of them when
+                not given.
             unpacked: features that come in a list, one entry for each document.
-            pad: fills the row: one value, or {feature: value}; give labels the value that the loss skips, often -100.
+            pad: fills the row: one value, or {feature: value}; give labels the value that the loss
+                skips, often -100.
             bos: a token before every document; {feature: value} gives each feature its own.
             eos: a token after every document, in the same way; both count as tokens.
-            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become int32, whatever the
-                sources store, and other features keep their dtype.
+            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become
+                int32, whatever the sources store, and other features keep their dtype.
             open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
             window: for `best_fit`: documents that are looked at together, 1,000 when not given.
-            overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and cuts the rare document
-                that fits into none of them; "never" keeps all whole, and plans a pass at a time. "never" where several
-                `features`, `open_rows`, `window` or `max_segments` are given, else "split".
+            overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and
+                cuts the rare document that fits into none of them; "never" keeps all whole, and
+                plans a pass at a time. "never" where several `features`, `open_rows`, `window` or
+                `max_segments` are given, else "split".
             rows: see `overflow`: 256 when not given, 1,024 for rows of 8,192 tokens or more.
-            pad_to_multiple: what a row has of each document is filled up to a multiple of this, for context parallelism
-                (twice the ranks that share a row, in Megatron); the padding counts as tokens of the document. It
-                divides `length`.
-            group_by: documents of which this key has different values (texts or numbers) are never in one row;
-                "__source__" is the source that they are of. Rows of what comes rarely wait for more of it; where
-                lengths are known, "__source__" is planned in windows, in each of which every source has a row that is
-                not full (`rows` is then 64 for each source or more, also of `concat_split`).
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            pad_to_multiple: what a row has of each document is filled up to a multiple of this, for
+                context parallelism (twice the ranks that share a row, in Megatron); the padding
+                counts as tokens of the document. It divides `length`.
+            group_by: documents of which this key has different values (texts or numbers) are never
+                in one row; "__source__" is the source that they are of. Rows of what comes rarely
+                wait for more of it; where lengths are known, "__source__" is planned in windows, in
+                each of which every source has a row that is not full (`rows` is then 64 for each
+                source or more, also of `concat_split`).
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
-            ConfigError: for options that cannot work, or that the method does not use, and for ids of a source in
-                memory that the dtype does not hold.
-            DataError: while reading, for documents that cannot be packed, and ids that the dtype does not hold.
+            ConfigError: for options that cannot work, or that the method does not use, and for ids
+                of a source in memory that the dtype does not hold.
+            DataError: while reading, for documents that cannot be packed, and ids that the dtype
+                does not hold.
 
         >>> import penstock as ps
         >>> rows = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4)
@@ -943,7 +1072,17 @@ class Dataset(Shows):
         """
         row = features, unpacked, pad, bos, eos, dtype
         packing = Packing(
-            length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple, group_by
+            length,
+            method,
+            long,
+            max_segments,
+            *row,
+            open_rows,
+            window,
+            overflow,
+            rows,
+            pad_to_multiple,
+            group_by,
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
         groups = Hold(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
@@ -961,12 +1100,14 @@ class Dataset(Shows):
         open_rows: int | None = None,
         dtype: DType | dict[str, DType] = None,
     ) -> Dataset:
-        """Rows of documents whose features have lengths of their own: inputs and targets, tokens and patches.
+        """Rows of documents whose features have lengths of their own: inputs and targets, tokens
+        and patches.
 
-        A row has every feature, and `<feature>_segment_ids` and `<feature>_positions` (int32) beside it, from 1 and
-        from 0 in every piece. `concat_split` lays documents end to end until a feature of the row is full and goes on
-        in the next row. `first_fit` and `best_fit` keep documents whole; one that fits into none of the open rows has
-        all of them given out. For features that are aligned token by token use `pack`.
+        A row has every feature, and `<feature>_segment_ids` and `<feature>_positions` (int32)
+        beside it, from 1 and from 0 in every piece. `concat_split` lays documents end to end until
+        a feature of the row is full and goes on in the next row. `first_fit` and `best_fit` keep
+        documents whole; one that fits into none of the open rows has all of them given out. For
+        features that are aligned token by token use `pack`.
 
         Args:
             lengths: the features to pack and how many entries of each make a row.
@@ -980,8 +1121,8 @@ class Dataset(Shows):
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use.
-            DataError: while reading, for documents that lack a feature, have others, or are longer than a row where
-                they stay whole.
+            DataError: while reading, for documents that lack a feature, have others, or are longer
+                than a row where they stay whole.
 
         >>> import penstock as ps
         >>> pairs = ps.from_sequence([{"ask": [1, 2], "say": [3]}, {"ask": [4], "say": [5, 6]}])
@@ -989,7 +1130,9 @@ class Dataset(Shows):
         >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
         ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
         """
-        fold, rows = feature_packing(lengths, method, max_segments, unpacked, pad, align, open_rows, dtype)
+        fold, rows = feature_packing(
+            lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
+        )
         return self._with(Each(Hold(self.flow, fold), "map", rows))
 
     def fold(
@@ -1004,15 +1147,17 @@ class Dataset(Shows):
 
         Args:
             fold: see `penstock.types.Fold`.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
+                source has them.
             build: makes an item of the samples of a group.
-            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
+            name: for the randomness of this step: named steps are not counted, so steps may come
+                and go beside it.
 
         Raises:
             ConfigError: for what is no function, or lacks a method.
 
         >>> import penstock as ps
-        >>> from penstock.folds import BatchByTokens
+        >>> from penstock.engine.grouping import BatchByTokens
         >>> joined = ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join)
         >>> list(joined)
         ['aab', 'ccc']
@@ -1029,12 +1174,18 @@ class Dataset(Shows):
     ) -> Dataset:
         sizer = Sizer(_function(size, "size"), by_length=size is len)
         groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed, name)
-        return self._with(Each(with_seed(groups, self._seed), "map", _Values(_function(build, "build"))))
+        return self._with(
+            Each(with_seed(groups, self._seed), "map", _Values(_function(build, "build")))
+        )
 
     # ------------------------------------------------------------ helpers
 
-    def _each(self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None) -> Dataset:
-        return self._with(Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed, name))
+    def _each(
+        self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None
+    ) -> Dataset:
+        return self._with(
+            Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed, name)
+        )
 
     def _step_name(self, step: str, name: str | None) -> str | None:
         """The name of a random step; two steps of one chain cannot share one."""
@@ -1043,7 +1194,9 @@ class Dataset(Shows):
         if not name:
             raise ConfigError(f"{step}(name=''): a name has at least one character")
         if name in step_names(self.flow):
-            raise ConfigError(f"{step}(name={name!r}): a step below has this name already; give each step its own")
+            raise ConfigError(
+                f"{step}(name={name!r}): a step below has this name already; give each step its own"
+            )
         return name
 
     def _own(self, seed: int | None) -> int | None:
@@ -1053,7 +1206,8 @@ class Dataset(Shows):
         require_indexed(self.flow, step, remedy)
 
 
-# ---------------------------------------------------------------- small functions of the steps (picklable)
+# ---------------------------------------------------------------- small functions of the steps
+# (picklable)
 
 
 class _Values:
@@ -1066,14 +1220,18 @@ class _Values:
     def __call__(self, items: list[Any]) -> Any:
         values = [item.item.value if isinstance(item, Part) else item.value for item in items]
         if any(isinstance(value, Missing) for value in values):
-            raise DataError("a document of the group cannot be read, and only rows of pack() can leave a hole for it")
+            raise DataError(
+                "a document of the group cannot be read, and only rows of pack() can leave a hole "
+                "for it"
+            )
         return self.build(values)
 
 
 def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, Any]:
     if not isinstance(sample, Mapping):
         raise ConfigError(
-            f"with_source() adds fields to mappings, but a sample of {source!r} is a {type(sample).__name__}; map "
+            f"with_source() adds fields to mappings, but a sample of {source!r} is a "
+            f"{type(sample).__name__}; map "
             "it to a dict first"
         )
     return {**sample, "__source__": source, "__epoch__": epoch, "__index__": index}  # pyright: ignore[reportUnknownVariableType]
@@ -1102,8 +1260,13 @@ def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
     if not given:
         raise ConfigError(f"{step}(): no dataset; give at least one")
     for each in given:
-        if isinstance(each, list | tuple) and any(isinstance(one, Dataset) for one in cast("list[Any]", each)):
-            raise ConfigError(f"{step}: datasets are given one by one; put a star before a list: {step}(*datasets)")
+        if isinstance(each, list | tuple) and any(
+            isinstance(one, Dataset) for one in cast("list[Any]", each)
+        ):
+            raise ConfigError(
+                f"{step}: datasets are given one by one; put a star before a list: "
+                f"{step}(*datasets)"
+            )
         if not isinstance(each, Dataset):
             raise no_dataset(step, cast(object, each))
     return given
@@ -1111,4 +1274,8 @@ def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
 
 def _woven(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     datasets = datasets_of(step, datasets)
-    return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
+    return Mix(
+        tuple(dataset.flow for dataset in datasets),
+        tuple(f"+{i}" for i in range(len(datasets))),
+        rule,
+    )

@@ -10,8 +10,8 @@ _HEAD, _TAIL = 1400, 600
 
 
 class PenstockError(Exception):
-    """The root of all errors raised on purpose. A message that quotes much (a list of samples, say, where a number
-    belongs) loses its middle.
+    """The root of all errors raised on purpose. A message that quotes much (a list of samples, say,
+    where a number belongs) loses its middle.
 
     >>> print(str(ConfigError(f"batch({'ab' * 5_000}): give a whole number"))[1390:1440])
     ababababab [... 8,028 characters ...] abababababab
@@ -22,16 +22,19 @@ class PenstockError(Exception):
 
 
 class ConfigError(PenstockError, ValueError):
-    """A pipeline, a mixture or an option that cannot work: found when it is described, before any data is read."""
+    """A pipeline, a mixture or an option that cannot work: found when it is described, before any
+    data is read."""
 
 
 class StateError(PenstockError, ValueError):
-    """A saved state that is damaged, of another version, or of another pipeline. The loader stays where it was."""
+    """A saved state that is damaged, of another version, or of another pipeline. The loader stays
+    where it was."""
 
 
 class DataError(PenstockError, ValueError):
-    """Data that cannot be read or that a function refused. `where` names file, line, row or key; `part` is the index of
-    the item within its group (in a batch of packed rows: of the row, and of the document in it).
+    """Data that cannot be read or that a function refused. `where` names file, line, row or key;
+    `part` is the index of the item within its group (in a batch of packed rows: of the row, and of
+    the document in it).
 
     >>> raise DataError("not valid JSON", where="code.jsonl, line 7")
     Traceback (most recent call last):
@@ -63,7 +66,8 @@ _REMEDIES = {
     errno.EFBIG: "see whether this is the right file",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or take fewer workers",
     errno.ENFILE: "raise the limit of open files of this machine, or take fewer workers",
-    errno.ENOMEM: "raise the memory limit (ulimit -v, or the limit of the job), or take fewer workers",
+    errno.ENOMEM: "raise the memory limit (ulimit -v, or the limit of the job), or take fewer "
+    "workers",
     errno.EAGAIN: "raise the limit of processes (ulimit -u), or take fewer workers",
     errno.ENAMETOOLONG: "shorten the path",
     errno.ELOOP: "mend the links, which lead to each other in a circle",
@@ -89,7 +93,8 @@ def storage_error(error: OSError, what: object) -> StorageError:
 
 @contextmanager
 def storage(what: object) -> Generator[None]:
-    """Turn failures of the operating system into errors that name the path, or whatever `what` is."""
+    """Turn failures of the operating system into errors that name the path, or whatever `what`
+    is."""
     try:
         yield
     except (StorageError, BrokenPipeError):
@@ -99,45 +104,56 @@ def storage(what: object) -> Generator[None]:
 
 
 class GivenUpError(StorageError):
-    """Storage that failed for as long as it was asked again, or that refused: asking once more would not help."""
+    """Storage that failed for as long as it was asked again, or that refused: asking once more
+    would not help."""
 
 
 class IndexedError(PenstockError, TypeError):
-    """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names the step."""
+    """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names
+    the step."""
 
 
 def is_missing_file(error: BaseException) -> bool:
-    """Return whether a path leads to no file: the fault of the sample that names it, not of the storage.
+    """Return whether a path leads to no file: the fault of the sample that names it, not of the
+    storage.
 
     >>> is_missing_file(FileNotFoundError(errno.ENOENT, "")), is_missing_file(PermissionError(errno.EACCES, ""))
     (True, False)
     """
-    return isinstance(error, OSError) and not isinstance(error, StorageError) and error.errno in _NO_FILE
+    return (
+        isinstance(error, OSError)
+        and not isinstance(error, StorageError)
+        and error.errno in _NO_FILE
+    )
 
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a package written in Rust panicked: PyO3 raises that past every `except Exception`."""
+    """Return whether a package written in Rust panicked: PyO3 raises that past every `except
+    Exception`."""
     return type(error).__module__ == "pyo3_runtime"
 
 
 def no_end(error: Exception) -> Exception:
-    """The error of a function, where Python would take it for the end of whoever iterates: what follows would be gone
-    without a word.
+    """The error of a function, where Python would take it for the end of whoever iterates: what
+    follows would be gone without a word.
 
     >>> no_end(StopIteration())
     RuntimeError('it raised StopIteration, as next() does where nothing is left: give next() a default')
     """
     if not isinstance(error, StopIteration):
         return error
-    made = RuntimeError("it raised StopIteration, as next() does where nothing is left: give next() a default")
+    made = RuntimeError(
+        "it raised StopIteration, as next() does where nothing is left: give next() a default"
+    )
     return made.with_traceback(error.__traceback__)
 
 
 class Skip(PenstockError):
-    """Raised in the function of `map(fn, may_skip=True)`, it drops the sample. Anywhere else it is an error.
+    """Raised in the function of `map(fn, may_skip=True)`, it drops the sample. Anywhere else it is
+    an error.
 
     >>> import penstock as ps
     >>> def even(x):
@@ -151,7 +167,11 @@ class Skip(PenstockError):
 
 def _short(text: str) -> str:
     left_out = len(text) - _HEAD - _TAIL
-    return text if left_out < _TAIL else f"{text[:_HEAD]} [... {left_out:,} characters ...] {text[-_TAIL:]}"
+    return (
+        text
+        if left_out < _TAIL
+        else f"{text[:_HEAD]} [... {left_out:,} characters ...] {text[-_TAIL:]}"
+    )
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> ImportError:

@@ -11,22 +11,22 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from .base.contract import fulfilled
-from .base.dtypes import TOKENS
-from .base.hints import chosen, guided, no_dataset
-from .base.ints import whole
-from .base.weights import by_name, plain
 from .dataset import Dataset, datasets_of
+from .engine.base.contract import fulfilled
+from .engine.base.dtypes import TOKENS
+from .engine.base.hints import chosen, guided, no_dataset
+from .engine.base.ints import whole
+from .engine.base.weights import by_name, plain
+from .engine.graph.draws import draws_of
+from .engine.graph.history import history
+from .engine.graph.indexed import why_not
+from .engine.graph.lengths import weighed
+from .engine.graph.nodes import Mix, Read, leaf_of
+from .engine.graph.tokens import require_ids_fit
+from .engine.mixing import SHARE_OF, ShareOf, Stop
+from .engine.mixing.rules import By, Weighted
+from .engine.packing import DType, check_dtype
 from .errors import ConfigError
-from .graph.draws import draws_of
-from .graph.history import history
-from .graph.indexed import why_not
-from .graph.lengths import weighed
-from .graph.nodes import Mix, Read, leaf_of
-from .graph.tokens import require_ids_fit
-from .mixing import SHARE_OF, ShareOf, Stop
-from .mixing.rules import By, Weighted
-from .pack import DType, check_dtype
 from .schedule import COUNTED, Counted, Schedule
 from .sources import Chain, Counts, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
@@ -38,11 +38,11 @@ from .types import Mixing, Shards, Source
 
 @guided
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
-    """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a Hugging Face
-    `Dataset`; or with `len` and `read(indices)`: a source of yours.
+    """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a
+    Hugging Face `Dataset`; or with `len` and `read(indices)`: a source of yours.
 
-    Uses `read`, `__getitems__` or fancy indexing where the object has them. `name` is what samples are known by outside
-    a mixture.
+    Uses `read`, `__getitems__` or fancy indexing where the object has them. `name` is what samples
+    are known by outside a mixture.
 
     Args:
         seq: the samples; read in any order, from several threads, so it must not change.
@@ -60,23 +60,29 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
 
 @guided
 def from_iterable(
-    factory: Callable[[], Iterable[Any]] | Shards, name: str | None = None, *, identity: str | int | None = None
+    factory: Callable[[], Iterable[Any]] | Shards,
+    name: str | None = None,
+    *,
+    identity: str | int | None = None,
 ) -> Dataset:
-    """A stream that can be started again: `factory()` gives an iterable over the same samples every time.
+    """A stream that can be started again: `factory()` gives an iterable over the same samples every
+    time.
 
-    Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources with random
-    access resume at once. Of a streaming Hugging Face dataset, `load_dataset(..., streaming=True)`, only the shard in
-    which a lane stands is passed over again.
+    Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources
+    with random access resume at once. Of a streaming Hugging Face dataset, `load_dataset(...,
+    streaming=True)`, only the shard in which a lane stands is passed over again.
 
     Args:
         factory: called for every pass, and again at a resume; or `penstock.types.Shards`, or a
             `datasets.IterableDataset`.
         name: what samples are known by outside a mixture; without it they have no name.
-        identity: a version of what the function gives, in the state. Without it a run names the function in a warning,
-            and a resume compares a sample that was given before; with it, only whether the version is the same.
+        identity: a version of what the function gives, in the state. Without it a run names the
+            function in a warning, and a resume compares a sample that was given before; with it,
+            only whether the version is the same.
 
     Raises:
-        ConfigError: for what is neither, and for `identity` of `Shards`, which say it by a method `digest()`.
+        ConfigError: for what is neither, and for `identity` of `Shards`, which say it by a method
+            `digest()`.
 
     >>> import penstock as ps
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
@@ -87,20 +93,25 @@ def from_iterable(
     if not isinstance(factory, Shards):
         return Dataset(Read(Stream(factory, identity), name or ""))
     if identity is not None:
-        raise ConfigError(f"from_iterable(identity={identity!r}): Shards say what their data is by a method digest()")
+        raise ConfigError(
+            f"from_iterable(identity={identity!r}): Shards say what their data is by a method "
+            "digest()"
+        )
     return Dataset(Read(factory, name or ""))
 
 
 @guided
 def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None = None) -> Dataset:
-    """A token store: one flat, possibly memory-mapped array, and the offsets at which documents begin (`n + 1` of
-    them).
+    """A token store: one flat, possibly memory-mapped array, and the offsets at which documents
+    begin (`n + 1` of them).
 
-    Samples are views `tokens[offsets[i]:offsets[i + 1]]`. Lengths are known, so packing is planned and stays indexed.
+    Samples are views `tokens[offsets[i]:offsets[i + 1]]`. Lengths are known, so packing is planned
+    and stays indexed.
 
     Args:
         tokens: one axis, any dtype of whole numbers.
-        offsets: `n + 1` ascending places in it, the first of them 0; what lies behind the last is of no document.
+        offsets: `n + 1` ascending places in it, the first of them 0; what lies behind the last is
+            of no document.
         name: what samples are known by outside a mixture; without it they have no name.
 
     Raises:
@@ -114,7 +125,8 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     store = Tokens(cast(Any, tokens), offsets)
     if first := int(np.asarray(offsets)[0]):
         raise ConfigError(
-            f"from_tokens: the first offset is {first:,}, and the tokens before it would be in no document; of lengths "
+            f"from_tokens: the first offset is {first:,}, and the tokens before it would be in no "
+            "document; of lengths "
             "give np.cumsum([0, *lengths])"
         )
     return Dataset(Read(store, name or ""))
@@ -134,32 +146,42 @@ def read(
     eos: int | None = None,
     rows: Literal["dict", "columns"] = "dict",
 ) -> Dataset:
-    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings; documents of token
-    stores (`.npy`, `.bin`, `.ds`), as arrays. All with random access.
+    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings;
+    documents of token stores (`.npy`, `.bin`, `.ds`), as arrays. All with random access.
 
-    Lines are indexed once, at the first use. Raises what reading raises: a bad row is an error with its file and line.
+    Lines are indexed once, at the first use. Raises what reading raises: a bad row is an error with
+        its file and line.
 
     Args:
-        paths: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted.
-        format: what the files are, where their names do not tell: one of ours, one that an installed package brings
-            (`penstock.types.Format`), or a function that opens one of them.
+        paths: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are
+            sorted.
+        format: what the files are, where their names do not tell: one of ours, one that an
+            installed package brings (`penstock.types.Format`), or a function that opens one of
+            them.
         columns: only these are read.
-        name: what samples are known by outside a mixture; without it the name of the files or their folder.
-        cache: the folder for indexes and unpacked copies; without it beside the data and `~/.cache/penstock`.
-        lengths: the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
-            its rows ahead, and the dataset stays indexed. Of texts, the `penstock.text.Tokenise` that is mapped over
+        name: what samples are known by outside a mixture; without it the name of the files or their
+            folder.
+        cache: the folder for indexes and unpacked copies; without it beside the data and
+            `~/.cache/penstock`.
+        lengths: the column of tokens (lists in Parquet or Arrow) that tells how long a sample is:
+            `pack` then plans its rows ahead, and the dataset stays indexed. Of texts, the
+            `penstock.text.Tokenise` that is mapped over
             them: it counts the tokens of every row once, with progress, and what it found is kept.
         split: for a folder that Energon prepared: "train" if none is named.
         where: keeps rows by the values of their columns: `{column: value}`, a list of values, or
             `{"min": ..., "max": ...}`.
-        dtype: what the ids of a token store are kept as, where its files do not tell: "uint16", say.
-        eos: the id that ends a document of a token store, where no file beside it tells where they end.
-        rows: what functions of many samples (`map(batched=)`, `batch(collate=)`) are given: a list of mappings, or, of
-            formats of columns, one mapping of "columns", `penstock.sources.block.Columns`. Samples are the same; plain
-            batches are stacked column by column in either case.
+        dtype: what the ids of a token store are kept as, where its files do not tell: "uint16",
+            say.
+        eos: the id that ends a document of a token store, where no file beside it tells where they
+            end.
+        rows: what functions of many samples (`map(batched=)`, `batch(collate=)`) are given: a list
+            of mappings, or, of formats of columns, one mapping of "columns",
+            `penstock.sources.block.Columns`. Samples are the same; plain batches are stacked column
+            by column in either case.
 
     Raises:
-        ConfigError: for paths and columns that are not there, and formats that are mixed or not known.
+        ConfigError: for paths and columns that are not there, and formats that are mixed or not
+            known.
         DataError: for files that cannot be read.
 
     >>> import penstock as ps, tempfile, pathlib
@@ -168,7 +190,17 @@ def read(
     >>> ps.read(file)[1]
     {'x': 2}
     """
-    source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where, dtype=dtype, eos=eos)
+    source = open_files(
+        paths,
+        format,
+        columns,
+        cache,
+        lengths=lengths,
+        split=split,
+        where=where,
+        dtype=dtype,
+        eos=eos,
+    )
     chosen(rows, ("dict", "columns"), "read(rows={})")
     if rows == "columns":
         source.as_columns = held_as_columns(source)
@@ -179,18 +211,22 @@ def read(
 def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     """The joined tokens of a store in windows: the plain samples of nanoGPT and Megatron.
 
-    Documents lie end to end, in their order, and window `i` is tokens `i * length` to `(i + 1) * length`, the last one
-    included: `length + 1` of them, so that inputs are `window[:-1]` and labels `window[1:]`. Neighbours share that one
+    Documents lie end to end, in their order, and window `i` is tokens `i * length` to `(i + 1) *
+    length`, the last one
+    included: `length + 1` of them, so that inputs are `window[:-1]` and labels `window[1:]`.
+        Neighbours share that one
     token. What fills no window at the end is left out.
 
     Args:
-        store: what `read` gives for token stores, or `from_tokens`, without steps; shuffle the windows.
+        store: what `read` gives for token stores, or `from_tokens`, without steps; shuffle the
+            windows.
         length: the tokens of a window that are inputs.
-        dtype: of the windows, int32 if it is not given; one of the dtype of the store that lies in one file is a view.
+        dtype: of the windows, int32 if it is not given; one of the dtype of the store that lies in
+            one file is a view.
 
     Raises:
-        ConfigError: for what is no token store, a dtype that is none of integers, and ids of a store in memory that it
-            does not hold.
+        ConfigError: for what is no token store, a dtype that is none of integers, and ids of a
+            store in memory that it does not hold.
         DataError: while reading, for an id that the dtype does not hold.
 
     >>> import numpy as np, penstock as ps
@@ -201,7 +237,8 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     leaf = leaf_of(datasets_of("windows", (store,))[0].flow)
     if leaf is None or not isinstance(leaf.source, Chain | Tokens):
         raise ConfigError(
-            "windows: a token store as it is read, without steps on it, as in ps.windows(ps.read('train.bin', "
+            "windows: a token store as it is read, without steps on it, as in "
+            "ps.windows(ps.read('train.bin', "
             "dtype='uint16'), 1024).shuffle()"
         )
     check_dtype(dtype, "windows")
@@ -209,7 +246,9 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     if kind.kind not in "iu":
         raise ConfigError(f"windows(dtype={dtype!r}): a dtype of integers, such as 'int64'")
     require_ids_fit(leaf, kind, "windows")
-    return Dataset(Read(Windows(leaf.source, whole(length, "windows(length={})", 1), kind), leaf.name))
+    return Dataset(
+        Read(Windows(leaf.source, whole(length, "windows(length={})", 1), kind), leaf.name)
+    )
 
 
 @guided
@@ -282,29 +321,33 @@ def mix(
     count: ShareOf = "drawn",
     rule: Mixing | None = None,
 ) -> Dataset:
-    """Datasets drawn from by weight, in random order, and exactly: after any number of samples each count is within 2
-    of what its weight asks.
+    """Datasets drawn from by weight, in random order, and exactly: after any number of samples each
+    count is within 2 of what its weight asks.
 
-    Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen to hurt; random
-    changes were never seen to.
+    Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen
+    to hurt; random changes were never seen to.
 
     Args:
         datasets: the inputs by name; the order in which they are written changes nothing.
-        weights: relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`.
+        weights: relative, or a `Schedule`; without them all are equal, or `len ** (1 /
+            temperature)`.
         seed: keys the order, and is the seed of the steps below that have none.
-        block_size: permutes every so many samples once more: counts are then within 2 at the ends of blocks only.
-        stop: when a pass ends: never ("restart": who ends begins again), with the first input that ends, with the last,
-            or with the last while the others begin again.
+        block_size: permutes every so many samples once more: counts are then within 2 at the ends
+            of blocks only.
+        stop: when a pass ends: never ("restart": who ends begins again), with the first input that
+            ends, with the last, or with the last while the others begin again.
         unit: what weights are shares of, "samples" or "tokens".
         max_epochs: the most passes over an input, for all or by name.
         temperature: makes weights of the sizes, in `unit`; 1 is in proportion, more is more even.
-        count: what has the shares: what is "drawn", or what `Loader.settle` said was trained ("settled"): for each
-            sample that is filtered or fails, one more of its source then comes next.
-        rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows the inputs by their
-            numbers in the order of their names.
+        count: what has the shares: what is "drawn", or what `Loader.settle` said was trained
+            ("settled"): for each sample that is filtered or fails, one more of its source then
+            comes next.
+        rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows
+            the inputs by their numbers in the order of their names.
 
     Raises:
-        ConfigError: for weights, caps and names that cannot be, and inputs that are empty or no datasets.
+        ConfigError: for weights, caps and names that cannot be, and inputs that are empty or no
+            datasets.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
@@ -315,32 +358,44 @@ def mix(
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
         if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _ALONE:
-            raise ConfigError("mix(rule=...): the rule decides alone; give it nothing but the datasets")
+            raise ConfigError(
+                "mix(rule=...): the rule decides alone; give it nothing but the datasets"
+            )
         if not names:
             raise ConfigError("mix: no inputs")
         return Dataset(Mix(flows, names, By(fulfilled(rule, Mixing, "mix(rule=...)"))))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
+            f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, "
+            f"...}}, or a Schedule"
         )
     if not isinstance(max_epochs, Mapping | Number | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name")
+        raise ConfigError(
+            f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name"
+        )
     chosen(unit, COUNTED, "mix(unit={})")
     chosen(count, SHARE_OF, "mix(count={})")
     given = _plain(weights) if isinstance(weights, Mapping) else weights
     caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
-    weighted = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature), count=count)
+    weighted = Weighted(
+        given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature), count=count
+    )
     flow = Mix(flows, names, weighted)
-    if count == "settled" and (why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)):
+    if count == "settled" and (
+        why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)
+    ):
         raise ConfigError(
-            "mix(count='settled'): samples of indexed inputs, in a mixture that never ends: without max_epochs, with "
+            "mix(count='settled'): samples of indexed inputs, in a mixture that never ends: "
+            "without max_epochs, with "
             "unit='samples' and stop='restart'"
         )
     if why_not(flow) is None:
         flow = replace(flow, rule=weighed(flow, weighted))
         found = Dataset(flow)
-        found.compiled.builder.op(flow)  # refuses bad weights, empty inputs, unknown rules now, not at the first sample
+        found.compiled.builder.op(
+            flow
+        )  # refuses bad weights, empty inputs, unknown rules now, not at the first sample
         return found
     history(weighted, names, (None,) * len(names), ())
     draws_of(flow, ())
@@ -355,7 +410,8 @@ def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
     """The names of the inputs in order; what is no mapping of names to datasets is refused."""
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}, as in "
+            f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, "
+            f"...}}, as in "
             "ps.mix({'a': ..., 'b': ...}, {'a': 0.3, 'b': 0.7})"
         )
     for name, dataset in datasets.items():

@@ -1,4 +1,5 @@
-"""Who computes, and how many: found by trying, within a budget of memory. It never changes what a run gives."""
+"""Who computes, and how many: found by trying, within a budget of memory. It never changes what a
+run gives."""
 
 from __future__ import annotations
 
@@ -7,20 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
-from .base.hints import guided
-from .base.ints import whole
-from .base.machine import resident
-from .base.seams import world
 from .dataset import Dataset
+from .engine.base.hints import guided
+from .engine.base.ints import whole
+from .engine.base.machine import resident
+from .engine.base.seams import world
+from .engine.runtime.executors import ExecutorName
+from .engine.runtime.setting import Setting
 from .errors import ConfigError
 from .loader import Loader
-from .runtime.executors import ExecutorName
-from .runtime.setting import Setting
 
 _NOTHING = 1e-4
 """Seconds; an item that takes less is made while nobody notices."""
 _GAIN = 1.3
-"""How many times as fast something must be to be worth more workers, or copies between processes."""
+"""How many times as fast something must be to be worth more workers, or copies between
+processes."""
 _SIDE_BY_SIDE = 0.7
 """The part of what so many threads could gain, from which on they hardly wait for each other."""
 _TRIALS = 10  # at most; each has its share of the time
@@ -31,7 +33,8 @@ State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured with some options: items a second, and bytes of memory over those there were before."""
+    """What was measured with some options: items a second, and bytes of memory over those there
+    were before."""
 
     executor: ExecutorName
     workers: int
@@ -67,21 +70,26 @@ def autotune(
     max_workers: int = 64,
     state: State | None = None,
 ) -> Choice:
-    """Try executors, numbers of workers and prefetching on the data itself, and choose by what was measured.
+    """Try executors, numbers of workers and prefetching on the data itself, and choose by what was
+    measured.
 
-    The choice is options of a run only, which change no item and no state; `choice.options` is plain JSON, and
-    `print(choice)` shows what was tried. Workers are chosen wherever an item takes longer than a tenth of a
-    millisecond, as they make data while the training step runs; more of them, and processes, only where they are at
-    least 1.3 times as fast. Afterwards nothing is left of the trials.
+    The choice is options of a run only, which change no item and no state; `choice.options` is
+    plain JSON, and `print(choice)` shows what was tried. Workers are chosen wherever an item takes
+    longer than a tenth of a millisecond, as they make data while the training step runs; more of
+    them, and processes, only where they are at least 1.3 times as fast. Afterwards nothing is left
+    of the trials.
 
     Args:
-        dataset: what will be loaded; or a function that makes the loader from the options to try, for one that has
+        dataset: what will be loaded; or a function that makes the loader from the options to try,
+            for one that has
             options of its own: `lambda **options: ps.Loader(ds, lanes=8, **options)`.
-        seconds: how long to measure at most. Workers start in time of their own, and an item that takes longer is
-            waited for.
-        ram_budget: how many bytes workers and what they make ahead may take, over what this process holds already.
+        seconds: how long to measure at most. Workers start in time of their own, and an item that
+            takes longer is waited for.
+        ram_budget: how many bytes workers and what they make ahead may take, over what this process
+            holds already.
         max_workers: never more than so many.
-        state: where to begin, as `load_state_dict` takes it; the beginning of the dataset when not given.
+        state: where to begin, as `load_state_dict` takes it; the beginning of the dataset when not
+            given.
 
     Raises:
         ConfigError: for a dataset without items, and for figures that cannot be.
@@ -118,21 +126,31 @@ class _Tuning:
         alone = self._tried("inline", 0)
         assert alone is not None
         if alone.rate * _NOTHING > 1:
-            return self._choice(alone, f"an item takes {1e6 / alone.rate:.0f} µs inline, which nobody notices")
+            return self._choice(
+                alone, f"an item takes {1e6 / alone.rate:.0f} µs inline, which nobody notices"
+            )
         threads = self._most_workers("threads", alone)
         if threads.workers > 1 and threads.rate >= _SIDE_BY_SIDE * threads.workers * alone.rate:
             return self._choice(self._ahead(threads), "threads run side by side")
         processes = self._most_workers("processes", alone)
         if processes.rate >= _GAIN * threads.rate:
             gain = processes.rate / threads.rate
-            return self._choice(self._ahead(processes), f"processes are {gain:.1f} times as fast as threads")
-        why = "more of them would not be faster" if threads.workers > 1 else "one works while the training step runs"
+            return self._choice(
+                self._ahead(processes), f"processes are {gain:.1f} times as fast as threads"
+            )
+        why = (
+            "more of them would not be faster"
+            if threads.workers > 1
+            else "one works while the training step runs"
+        )
         return self._choice(self._ahead(threads), why)
 
     def _choice(self, trial: Trial, why: str) -> Choice:
         if self.budget is not None and trial.memory > self.budget:
             why += f"; it takes more memory than the budget of {self.budget / 1e6:,.0f} MB all the same"
-        return Choice(self._options(trial.executor, trial.workers, trial.prefetch), tuple(self.trials), why)
+        return Choice(
+            self._options(trial.executor, trial.workers, trial.prefetch), tuple(self.trials), why
+        )
 
     def _most_workers(self, executor: ExecutorName, alone: Trial) -> Trial:
         """The trial with the most workers that were worth it; one worker is as fast as nobody."""
@@ -146,13 +164,21 @@ class _Tuning:
 
     def _ahead(self, best: Trial) -> Trial:
         """The same with more prefetched, where that is worth it."""
-        found = self._tried(best.executor, best.workers, 8 * best.workers) if best.workers > 1 else None
-        return best if found is None or self._too_large(found) or found.rate < _GAIN * best.rate else found
+        found = (
+            self._tried(best.executor, best.workers, 8 * best.workers) if best.workers > 1 else None
+        )
+        return (
+            best
+            if found is None or self._too_large(found) or found.rate < _GAIN * best.rate
+            else found
+        )
 
     def _too_large(self, trial: Trial) -> bool:
         return self.budget is not None and trial.memory > self.budget
 
-    def _options(self, executor: ExecutorName, workers: int, prefetch: int | None) -> dict[str, Any]:
+    def _options(
+        self, executor: ExecutorName, workers: int, prefetch: int | None
+    ) -> dict[str, Any]:
         options: dict[str, Any] = {"executor": executor, "workers": workers}
         if prefetch is not None:
             options["prefetch"] = prefetch
@@ -160,7 +186,9 @@ class _Tuning:
             options["prefetch_bytes"] = max(1, min(self.budget // 2, Setting().bytes_ahead))
         return options
 
-    def _tried(self, executor: ExecutorName, workers: int, prefetch: int | None = None) -> Trial | None:
+    def _tried(
+        self, executor: ExecutorName, workers: int, prefetch: int | None = None
+    ) -> Trial | None:
         """One trial; None where there were enough, or the work cannot be done so."""
         if len(self.trials) == _TRIALS:
             return None
@@ -170,7 +198,9 @@ class _Tuning:
                     loader.load_state_dict(self.state)
                 begun = prefetch or 2 * workers
                 rate, memory = _measured(loader, begun, self.seconds / _TRIALS, self._before)
-                self.state = loader.state_dict()  # the next one begins with data that nobody has read
+                self.state = (
+                    loader.state_dict()
+                )  # the next one begins with data that nobody has read
         except (ConfigError, ImportError):
             if executor != "processes":
                 raise
@@ -180,8 +210,8 @@ class _Tuning:
 
 
 def _measured(loader: Loader, begun: int, seconds: float, before: int) -> tuple[float, int]:
-    """Items a second and the most memory that was taken, once all workers have given something: so many items are
-    begun before any is done.
+    """Items a second and the most memory that was taken, once all workers have given something: so
+    many items are begun before any is done.
     """
     items, looks, memory = 0, 0.0, 0
     steps = _endless(loader)

@@ -30,7 +30,11 @@ def lines(result: Any) -> list[dict[str, Any]]:
 def test_its_lines_are_a_run(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     keys = tmp_path / "keys.jsonl"
     penstock("run", mixture, "--dump", keys, "--state", tmp_path / "run")
-    given = [(line["step"], *key) for line in map(json.loads, keys.read_text().splitlines()) for key in line["keys"]]
+    given = [
+        (line["step"], *key)
+        for line in map(json.loads, keys.read_text().splitlines())
+        for key in line["keys"]
+    ]
     for more in ((), ("--state", tmp_path / "run")):
         found = lines(penstock("audit", mixture, "--steps", "20:300", *more))
         told = [(line["step"], line["source"], line["epoch"], line["index"]) for line in found]
@@ -66,22 +70,38 @@ def test_steps_are_replayed_as_they_were(mixture: Path, penstock: Penstock, tmp_
     assert "line 1" in penstock("replay", mixture, "--steps", "40:60", "--against", keys).stderr
 
 
-def test_steps_that_a_dump_does_not_hold_are_not_the_same(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_steps_that_a_dump_does_not_hold_are_not_the_same(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     keys = tmp_path / "keys.jsonl"
     penstock("run", mixture, "--dump", keys, "--steps", 50)
-    kept = [line for line in keys.read_text().splitlines(keepends=True) if json.loads(line)["step"] != 42]
+    kept = [
+        line
+        for line in keys.read_text().splitlines(keepends=True)
+        if json.loads(line)["step"] != 42
+    ]
     keys.write_text("".join(kept))
     done = penstock("replay", mixture, "--steps", "40:60", "--against", keys)
-    assert done.exit_code == 1 and "does not hold steps 42:43, 50:60" in done.output and "as " not in done.output
+    assert (
+        done.exit_code == 1
+        and "does not hold steps 42:43, 50:60" in done.output
+        and "as " not in done.output
+    )
     done = penstock("replay", mixture, "--steps", "40:60", "--against", keys, "--json")
     found = json.loads(done.stdout)
-    assert not found["same"] and found["different"] == [] and found["missing"] == [42, *range(50, 60)]
+    assert (
+        not found["same"] and found["different"] == [] and found["missing"] == [42, *range(50, 60)]
+    )
     assert penstock("replay", mixture, "--steps", "43:50", "--against", keys).exit_code == 0
 
 
-def test_what_is_named_by_a_link_is_written_where_it_lies(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_what_is_named_by_a_link_is_written_where_it_lies(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     (tmp_path / "there").mkdir()
-    (tmp_path / "olmo.yaml").write_text("sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n")
+    (tmp_path / "olmo.yaml").write_text(
+        "sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n"
+    )
     for name, words in (
         ("audit.jsonl", ("audit", mixture, "--steps", "3:5")),
         ("seen.csv", ("seen", mixture, "--before", 4)),

@@ -42,7 +42,9 @@ def test_help_names_the_commands() -> None:
 
 def test_index_finds_where_documents_of_tokens_end(tmp_path: Path) -> None:
     np.array([5, 0, 6, 7, 0], np.uint16).tofile(tmp_path / "a.bin")
-    done = RUNNER.invoke(app, ["index", f"{tmp_path}/a.bin", "--dtype", "uint16", "--eos", "0", "--json"])
+    done = RUNNER.invoke(
+        app, ["index", f"{tmp_path}/a.bin", "--dtype", "uint16", "--eos", "0", "--json"]
+    )
     assert json.loads(done.output)["files"] == {str(tmp_path / "a.bin"): 2}
     assert (tmp_path / ".a.bin.penstock-documents-uint16-0").exists()
 
@@ -78,17 +80,30 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
     made.save(str(tokenizer))
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text('{"body": "to be"}\n{"body": ""}\n')
-    asked = ["index", f"{tmp_path}/*.jsonl", "--lengths", "body", "--tokenizer", str(tokenizer), "--eos", "2"]
+    asked = [
+        "index",
+        f"{tmp_path}/*.jsonl",
+        "--lengths",
+        "body",
+        "--tokenizer",
+        str(tokenizer),
+        "--eos",
+        "2",
+    ]
     done = RUNNER.invoke(app, [*asked, "--engine", engine, "--workers", "2", "--json"])
     assert done.exit_code == 0, done.output
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")}
     assert len(kept) == 2
     found = open_files(tmp_path / "*.jsonl", lengths=Tokenise(tokenizer, "body", eos=2)).lengths()
     assert found is not None and np.asarray(found[:]).tolist() == [3, 1, 3, 1]
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")} == kept
+    assert {
+        path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")
+    } == kept
     refused = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--bos", "1"])
     assert refused.exit_code == 2 and "give --tokenizer too" in " ".join(refused.output.split())
-    refused = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"])
+    refused = RUNNER.invoke(
+        app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"]
+    )
     assert refused.exit_code == 2 and "row 0: tokenise: the field 'text' holds no text" in " ".join(
         refused.output.split()
     )
@@ -99,7 +114,10 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n' * rows)
     done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.output)["files"] == {str(tmp_path / "a.jsonl"): 3, str(tmp_path / "b.jsonl"): 5}
+    assert json.loads(done.output)["files"] == {
+        str(tmp_path / "a.jsonl"): 3,
+        str(tmp_path / "b.jsonl"): 5,
+    }
     assert len(list(tmp_path.glob(".*.penstock-lines"))) == 2
 
 
@@ -117,7 +135,9 @@ def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: 
 
     def indexed(name: str, *options: str) -> tuple[str, dict[str, bytes]]:
         cache = tmp_path / name
-        done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.{form}", "--json", "--cache", str(cache), *options])
+        done = RUNNER.invoke(
+            app, ["index", f"{tmp_path}/*.{form}", "--json", "--cache", str(cache), *options]
+        )
         assert done.exit_code == 0, done.output
         made = [path for path in cache.rglob("*") if path.is_file() and "-looked" not in path.name]
         return done.output, {str(path.relative_to(cache)): path.read_bytes() for path in made}
@@ -137,20 +157,28 @@ def files(folder: Path, form: str) -> None:
         if form == "tar":
             write(path, some(rows // 100 + 1))
             continue
-        text = "x,y\n" + "1,2\n" * rows if form == "csv" else '{"x": "some words and more"}\n' * rows
+        text = (
+            "x,y\n" + "1,2\n" * rows if form == "csv" else '{"x": "some words and more"}\n' * rows
+        )
         path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
 
 
 @pytest.mark.parametrize("engine", ["inline", "processes"])
 def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) -> None:
     pq.write_table(
-        pa.table({"word": ["stone", "river"], "more": ["a", "b"]}), tmp_path / "x.parquet", use_dictionary=False
+        pa.table({"word": ["stone", "river"], "more": ["a", "b"]}),
+        tmp_path / "x.parquet",
+        use_dictionary=False,
     )
     body, kept = (tmp_path / "x.parquet").read_bytes(), tmp_path / ".x.parquet.penstock-sums"
     assert RUNNER.invoke(app, ["index", str(tmp_path)]).exit_code == 2
     for _ in range(2):
-        done = RUNNER.invoke(app, ["index", str(tmp_path), "--checksum", "--engine", engine, "--json"])
-        assert done.exit_code == 0 and json.loads(done.output)["files"] == {str(tmp_path / "x.parquet"): 2}
+        done = RUNNER.invoke(
+            app, ["index", str(tmp_path), "--checksum", "--engine", engine, "--json"]
+        )
+        assert done.exit_code == 0 and json.loads(done.output)["files"] == {
+            str(tmp_path / "x.parquet"): 2
+        }
     assert kept.is_file()
     times = (tmp_path / "x.parquet").stat().st_mtime_ns
     (tmp_path / "x.parquet").write_bytes(body.replace(b"river", b"rover"))
@@ -167,7 +195,9 @@ def test_index_says_what_it_cannot_do(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "did you mean 'ray'" in done.output
     files(tmp_path, "tar")
     (tmp_path / "17.tar").write_bytes(b"no tar")
-    done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.tar", "--engine", "processes", "--workers", "2"])
+    done = RUNNER.invoke(
+        app, ["index", f"{tmp_path}/*.tar", "--engine", "processes", "--workers", "2"]
+    )
     assert done.exit_code == 2 and "17.tar" in done.output and "cut off in a header" in done.output
 
 
@@ -184,7 +214,9 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         penstock.cli.main()
 
 
-def test_the_demo_without_tokenizers_names_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_demo_without_tokenizers_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for name in ("penstock.demo.story", "penstock.demo.pipeline"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -39,13 +39,23 @@ def test_losses_are_told_and_nothing_is_written(mixture: Path, penstock: Penstoc
     result = penstock("convert", source, "-o", out)
     assert result.exit_code == 1 and not out.exists()
     first, counts, last = result.output.splitlines()
-    assert first.startswith(f"lost: {source}, line 4, sampling: is no key of olmo-core files that is known here")
+    assert first.startswith(
+        f"lost: {source}, line 4, sampling: is no key of olmo-core files that is known here"
+    )
     assert counts == f"{source}: read as olmo-core; keys: 7 carried, 0 harmless, 1 reported"
     assert last == f"{out}: not written: 1 lost (--lossy writes the rest)"
     result = penstock("convert", source, "-o", out, "--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["mixture"], found["lost"][0]["key"]) == (1, None, "sampling")
-    result = penstock("convert", source, "-o", out, "--lossy", "--files", f"code={mixture.with_name('math.jsonl')}")
+    result = penstock(
+        "convert",
+        source,
+        "-o",
+        out,
+        "--lossy",
+        "--files",
+        f"code={mixture.with_name('math.jsonl')}",
+    )
     assert result.exit_code == 0 and result.output.splitlines()[-1] == f"{out}: 2 sources"
     model, _ = read_model(out)
     assert model is not None and model.sources[0].path == (str(mixture.with_name("math.jsonl")),)
@@ -57,5 +67,8 @@ def test_what_is_no_mixture_is_refused(mixture: Path, penstock: Penstock) -> Non
     other = mixture.with_name("other.yaml")
     other.write_text("a: 1\n")
     result = penstock("convert", other, "-o", mixture.with_name("out.yaml"))
-    assert result.exit_code == 2 and "say which, by kind= (on the command line --from): one of" in result.stderr
+    assert (
+        result.exit_code == 2
+        and "say which, by kind= (on the command line --from): one of" in result.stderr
+    )
     assert not mixture.with_name("out.yaml").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import penstock as ps
 from cli_world import Penstock
-from penstock.runtime.saves import read_states
+from penstock.engine.runtime.saves import read_states
 
 
 def dumped(path: Path) -> dict[int, list[tuple[str, int]]]:
@@ -21,7 +21,9 @@ def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_pa
     penstock("run", mixture, "--dump", whole)
     assert penstock("run", mixture, "--state", state, "--steps", 60, "--dump", keys).exit_code == 0
     was = dumped(whole)
-    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(list(key)) + "\n" for key in was[100][:3]))
+    (tmp_path / "bad.jsonl").write_text(
+        "".join(json.dumps(list(key)) + "\n" for key in was[100][:3])
+    )
     source, index = was[120][0]
     result = penstock(
         "edit", mixture, state, "--skip", "70:75", "--exclude", f"{source}:{index}",
@@ -29,20 +31,31 @@ def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_pa
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "5 steps and 4 samples left out" in result.output
-    said = json.loads(penstock("at", mixture, 60, "--to", 200, "--state", edited, "--json").output)["samples"]
-    assert penstock("run", mixture, "--state", edited, "--steps", 200, "--dump", keys).exit_code == 0
+    said = json.loads(penstock("at", mixture, 60, "--to", 200, "--state", edited, "--json").output)[
+        "samples"
+    ]
+    assert (
+        penstock("run", mixture, "--state", edited, "--steps", 200, "--dump", keys).exit_code == 0
+    )
     now = dumped(keys)
-    planned = {step: [(row["source"], row["index"]) for row in said if row["step"] == step] for step in range(60, 200)}
+    planned = {
+        step: [(row["source"], row["index"]) for row in said if row["step"] == step]
+        for step in range(60, 200)
+    }
     assert {step: now[step] for step in range(60, 200)} == planned
     assert [now[step] for step in range(70)] == [was[step] for step in range(70)]
     assert now[70] == was[75]
     gone = {*was[100][:3], (source, index)}
     assert not gone & {key for step in range(60, 200) for key in now[step]}
     # Every step draws from the sources from which it drew before.
-    assert all([s for s, _ in now[step]] == [s for s, _ in was[step + 5]] for step in range(70, 195))
+    assert all(
+        [s for s, _ in now[step]] == [s for s, _ in was[step + 5]] for step in range(70, 195)
+    )
 
 
-def test_several_ranges_mean_the_steps_of_the_run_as_it_was(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_several_ranges_mean_the_steps_of_the_run_as_it_was(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     whole = tmp_path / "whole.jsonl"
     penstock("run", mixture, "--dump", whole)
     was = dumped(whole)
@@ -68,7 +81,10 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
         ((), "nothing to leave out"),
         (("--skip", "10"), "FIRST:STOP"),
         (("--skip", "10:20"), "the past is fixed"),
-        (("--skip", "72:80", "--skip", "65:73"), "--skip 65:73 and --skip 72:80: both name step 72"),
+        (
+            ("--skip", "72:80", "--skip", "65:73"),
+            "--skip 65:73 and --skip 72:80: both name step 72",
+        ),
         (("--exclude", "text"), "SOURCE:INDEX"),
         (("--exclude", "txt:3"), "no source 'txt'"),
         (("--exclude-from", bad), "line 2"),
@@ -78,7 +94,9 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
         assert read_states(state) == before
 
 
-def test_an_edit_in_place_takes_the_place_of_the_state(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_an_edit_in_place_takes_the_place_of_the_state(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     state = tmp_path / "run"
     penstock("run", mixture, "--state", state, "--steps", 60)
     (before,) = state.iterdir()
@@ -87,7 +105,9 @@ def test_an_edit_in_place_takes_the_place_of_the_state(mixture: Path, penstock: 
     assert after != before
     plan = ps.load(mixture).plan
     now = json.loads(penstock("at", mixture, 70, "--state", state, "--json").output)["samples"]
-    assert [(row["source"], row["index"]) for row in now] == [(s.source, s.index) for s in plan.at(75)]
+    assert [(row["source"], row["index"]) for row in now] == [
+        (s.source, s.index) for s in plan.at(75)
+    ]
     assert plan.after(state).at(70) == plan.after(state, step=60).at(70)
     assert penstock("run", mixture, "--state", state, "--steps", 61).exit_code == 0
     assert read_states(state)[0] == 61

@@ -83,55 +83,102 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "mixture.yaml").write_text(MIXTURE)
     (folder / "other.yaml").write_text(MIXTURE.replace("seed: 7", "seed: 8"))
     (folder / "wrong.yaml").write_text(MIXTURE.replace("weight: 0.5", "wieght: 0.5"))
-    (folder / "olmo.yaml").write_text("sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n")
+    (folder / "olmo.yaml").write_text(
+        "sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n"
+    )
     with ps.Loader(ps.load(folder / "mixture.yaml"), rank=0, world_size=1) as loader:
         next(iter(loader))
         ps.save(folder / "run", loader)
     ps.save(folder / "foreign", iter(ps.from_sequence(range(5))))
     (folder / "empty").mkdir()
-    names = {"FILE": "mixture.yaml", "OTHER": "other.yaml", "WRONG": "wrong.yaml", "OLMO": "olmo.yaml", "RUN": "run"}
-    names |= {"FOREIGN": "foreign", "EMPTY": "empty", "GONE": "gone.yaml", "LINES": "text.jsonl", "OUT": "out"}
+    names = {
+        "FILE": "mixture.yaml",
+        "OTHER": "other.yaml",
+        "WRONG": "wrong.yaml",
+        "OLMO": "olmo.yaml",
+        "RUN": "run",
+    }
+    names |= {
+        "FOREIGN": "foreign",
+        "EMPTY": "empty",
+        "GONE": "gone.yaml",
+        "LINES": "text.jsonl",
+        "OUT": "out",
+    }
     names |= {"SHARDS": "shards", "BLOCKS": "blocks"}
     return {word: str(folder / name) for word, name in names.items()}
 
 
 def spelled(world: dict[str, str], words: tuple[str, ...]) -> list[str]:
-    return [word.replace(stem, world[stem]) if (stem := word.partition(".")[0]) in world else word for word in words]
+    return [
+        word.replace(stem, world[stem]) if (stem := word.partition(".")[0]) in world else word
+        for word in words
+    ]
 
 
 def test_starting_loads_little() -> None:
     code = "import sys, penstock.cli.app; print(*sys.modules)"
     ready = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600)
-    loaded = {".".join(name.split(".")[:2]) for name in done.stdout.split() if name.startswith("penstock.")}
-    assert loaded == {"penstock.cli", "penstock.errors"}, "what a command needs it imports when it is called"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600
+    )
+    loaded = {
+        ".".join(name.split(".")[:2])
+        for name in done.stdout.split()
+        if name.startswith("penstock.")
+    }
+    assert loaded == {"penstock.cli", "penstock.errors"}, (
+        "what a command needs it imports when it is called"
+    )
     assert not {"numpy", "pyarrow", "yaml", "rich"} & {*done.stdout.split()}
 
 
 def test_every_command_is_here() -> None:
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
+    commands = {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    }
+    groups = {
+        group.name: group.typer_instance for group in app.registered_groups if group.typer_instance
+    }
     for name, group in groups.items():
-        assert {f"{name} {one.callback.__name__}" for one in group.registered_commands if one.callback} <= ASKED.keys()
-    assert commands - {"demo"} <= ASKED.keys() and commands | groups.keys() <= SCHEMA["$defs"].keys()
-    assert (ROOT / "docs" / "answers.schema.json").read_text() == json.dumps(SCHEMA, indent=1) + "\n"
+        assert {
+            f"{name} {one.callback.__name__}" for one in group.registered_commands if one.callback
+        } <= ASKED.keys()
+    assert (
+        commands - {"demo"} <= ASKED.keys() and commands | groups.keys() <= SCHEMA["$defs"].keys()
+    )
+    assert (ROOT / "docs" / "answers.schema.json").read_text() == json.dumps(
+        SCHEMA, indent=1
+    ) + "\n"
 
 
 @pytest.mark.parametrize("command", ASKED)
-def test_its_json_keeps_to_its_schema(command: str, world: dict[str, str], penstock: Penstock) -> None:
+def test_its_json_keeps_to_its_schema(
+    command: str, world: dict[str, str], penstock: Penstock
+) -> None:
     words, code = ASKED[command]
     done = penstock(*command.split(), *spelled(world, words), "--json")
     assert done.exit_code == code, done.output
     found = json.loads(done.stdout)
     assert found["version"] == 1
-    Draft202012Validator({"$ref": f"#/$defs/{command.split()[0]}", "$defs": SCHEMA["$defs"]}).validate(found)
+    Draft202012Validator(
+        {"$ref": f"#/$defs/{command.split()[0]}", "$defs": SCHEMA["$defs"]}
+    ).validate(found)
 
 
 @pytest.mark.parametrize("horizon", ["horizon: {epochs: 1}\n", ""])
-def test_the_plan_of_packed_rows_keeps_to_its_schema(horizon: str, tmp_path: Path, penstock: Penstock) -> None:
-    pq.write_table(pa.table({"ids": [list(range(n)) for n in (3, 40, 7, 12)] * 9}), tmp_path / "a.parquet")
+def test_the_plan_of_packed_rows_keeps_to_its_schema(
+    horizon: str, tmp_path: Path, penstock: Penstock
+) -> None:
+    pq.write_table(
+        pa.table({"ids": [list(range(n)) for n in (3, 40, 7, 12)] * 9}), tmp_path / "a.parquet"
+    )
     path = tmp_path / "packed.yaml"
-    path.write_text(f"{horizon}pack: {{length: 32}}\nsources: {{a: {{path: a.parquet, lengths: ids}}}}\n")
+    path.write_text(
+        f"{horizon}pack: {{length: 32}}\nsources: {{a: {{path: a.parquet, lengths: ids}}}}\n"
+    )
     found = json.loads(penstock("plan", path, "--json").stdout)
     assert found["packing"]["sampled"] > 0
     Draft202012Validator({"$ref": "#/$defs/plan", "$defs": SCHEMA["$defs"]}).validate(found)
@@ -148,16 +195,24 @@ def test_it_fits_forty_columns_and_says_the_same(
         done = penstock(*command.split(), *spelled(world, words))
         assert done.exit_code == code, done.output
         shown[columns] = done.stdout
-        for line in done.stdout.splitlines() if command != "convert" else ():  # whose lines hold whole paths
+        for line in (
+            done.stdout.splitlines() if command != "convert" else ()
+        ):  # whose lines hold whole paths
             longest = max(map(len, line.split()), default=0)
             assert len(line) <= max(columns, longest + 4), f"{len(line)} columns: {line!r}"
-    if command not in ("run", "convert", "cache info"):  # which tell of their speed, and of the room that there is
+    if command not in (
+        "run",
+        "convert",
+        "cache info",
+    ):  # which tell of their speed, and of the room that there is
         words = tuple(word for word in shown[200].split() if any(map(str.isdigit, word)))
         assert [word for word in words if word not in shown[40]] == []
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_an_error_is_json_too_where_that_is_asked_for(kind: str, world: dict[str, str], penstock: Penstock) -> None:
+def test_an_error_is_json_too_where_that_is_asked_for(
+    kind: str, world: dict[str, str], penstock: Penstock
+) -> None:
     words, name = WRONG[kind]
     done = penstock(*spelled(world, words), "--json")
     assert done.exit_code == 2, done.output
@@ -213,7 +268,10 @@ def test_who_reads_its_lines_may_have_enough(world: dict[str, str]) -> None:
 COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
     "bash": ({"COMP_WORDS": "penstock si", "COMP_CWORD": "1"}, str),
     "zsh": ({"_TYPER_COMPLETE_ARGS": "penstock si"}, str),
-    "fish": ({"_TYPER_COMPLETE_ARGS": "penstock si", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, str),
+    "fish": (
+        {"_TYPER_COMPLETE_ARGS": "penstock si", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        str,
+    ),
 }
 
 
@@ -221,9 +279,16 @@ COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
 @pytest.mark.parametrize("shell", COMPLETED)
 def test_shells_complete_it(shell: str) -> None:
     def told(how: str, **more: str) -> str:
-        ready = {**os.environ, **more, "_PENSTOCK_COMPLETE": f"{how}_{shell}", "PYTHONPATH": os.pathsep.join(sys.path)}
+        ready = {
+            **os.environ,
+            **more,
+            "_PENSTOCK_COMPLETE": f"{how}_{shell}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
         code = "import sys; sys.argv[:] = ['penstock']; from penstock.cli import main; main()"
-        done = subprocess.run([sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600
+        )
         return done.stdout
 
     assert "simulate" in told("complete", **COMPLETED[shell][0])

@@ -31,7 +31,9 @@ def pictures(folder: Path) -> Path:
     for n in range(6):
         place = folder / "photos" / ("cats" if n % 2 else "dogs")
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{n}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8) + bytes([0, 0, 0, 9, 0, 0, 0, 5]) + bytes(n))
+        (place / f"{n}.png").write_bytes(
+            b"\x89PNG\r\n\x1a\n" + bytes(8) + bytes([0, 0, 0, 9, 0, 0, 0, 5]) + bytes(n)
+        )
         (place / f"{n}.txt").write_text(f"picture {n}")
     (folder / "photos" / ".hidden.png").write_bytes(b"")
     return folder / "photos"
@@ -60,45 +62,71 @@ def test_rows_become_shards(tmp_path: Path, penstock: Penstock) -> None:
 
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
 def test_folders_of_files_become_tars(tmp_path: Path, penstock: Penstock, engine: str) -> None:
-    result = penstock("prepare", pictures(tmp_path), "-o", tmp_path / "out", "--engine", engine, "--workers", 2)
+    result = penstock(
+        "prepare", pictures(tmp_path), "-o", tmp_path / "out", "--engine", engine, "--workers", 2
+    )
     assert result.exit_code == 0, result.output
     rows = list(ps.read(tmp_path / "out"))
-    assert [row["__key__"] for row in rows] == ["cats/1", "cats/3", "cats/5", "dogs/0", "dogs/2", "dogs/4"]
+    assert [row["__key__"] for row in rows] == [
+        "cats/1",
+        "cats/3",
+        "cats/5",
+        "dogs/0",
+        "dogs/2",
+        "dogs/4",
+    ]
     assert rows[0]["txt"] == b"picture 1" and rows[2]["png"].endswith(bytes(5))
 
 
 def test_lists_of_files_become_tars(tmp_path: Path, penstock: Penstock) -> None:
     pictures(tmp_path)
     names = tmp_path / "list.tsv"
-    names.write_text("photos/dogs/4.png\ta dog\n\nphotos/cats/1.png\ta cat\nphotos/dogs/4.png\tagain\n")
+    names.write_text(
+        "photos/dogs/4.png\ta dog\n\nphotos/cats/1.png\ta cat\nphotos/dogs/4.png\tagain\n"
+    )
     assert penstock("prepare", names, "--from", "list", "-o", tmp_path / "out").exit_code == 0
     assert [row["txt"] for row in ps.read(tmp_path / "out")] == [b"a dog", b"a cat", b"again"]
     names.write_text("photos/none.png\n")
     result = penstock("prepare", names, "--from", "list", "-o", tmp_path / "other")
-    assert result.exit_code == 2 and "no file 'photos/none.png'" in result.stderr and "line 1" in result.stderr
+    assert (
+        result.exit_code == 2
+        and "no file 'photos/none.png'" in result.stderr
+        and "line 1" in result.stderr
+    )
 
 
 @pytest.mark.parametrize("names", [("dup.TXT", "dup.txt"), ("a.JPG", "a.jpg"), ("a", "a.bin")])
-def test_two_files_for_one_part_are_refused_by_name(names: tuple[str, str], tmp_path: Path, penstock: Penstock) -> None:
+def test_two_files_for_one_part_are_refused_by_name(
+    names: tuple[str, str], tmp_path: Path, penstock: Penstock
+) -> None:
     folder = tmp_path / "files"
     (folder / "d").mkdir(parents=True)
     for name in names:
         (folder / "d" / name).write_text(name)
     result = penstock("prepare", folder, "--from", "files", "-o", tmp_path / "out")
     said = " ".join(result.stderr.split())
-    assert result.exit_code == 2 and f"{folder / 'd' / names[0]} and {folder / 'd' / names[1]} would both" in said
+    assert (
+        result.exit_code == 2
+        and f"{folder / 'd' / names[0]} and {folder / 'd' / names[1]} would both" in said
+    )
 
 
-def test_a_list_that_tells_the_text_of_a_text_is_refused(tmp_path: Path, penstock: Penstock) -> None:
+def test_a_list_that_tells_the_text_of_a_text_is_refused(
+    tmp_path: Path, penstock: Penstock
+) -> None:
     (tmp_path / "x.txt").write_text("its own")
     names = tmp_path / "list.tsv"
     names.write_text("x.txt\n\nx.txt\ta caption\n")
     result = penstock("prepare", names, "--from", "list", "-o", tmp_path / "out")
     assert result.exit_code == 2, result.output
-    assert "'a caption'" in result.stderr and "'x.txt'" in result.stderr and "line 3" in result.stderr
+    assert (
+        "'a caption'" in result.stderr and "'x.txt'" in result.stderr and "line 3" in result.stderr
+    )
 
 
-def test_lists_may_begin_with_a_mark_and_end_only_at_new_lines(tmp_path: Path, penstock: Penstock) -> None:
+def test_lists_may_begin_with_a_mark_and_end_only_at_new_lines(
+    tmp_path: Path, penstock: Penstock
+) -> None:
     files = [f"{name}.png" for name in ("a", "b\u2028c", "d\x85e", "f\x0cg")]
     for file in files:
         (tmp_path / file).write_bytes(file.encode())
@@ -108,23 +136,43 @@ def test_lists_may_begin_with_a_mark_and_end_only_at_new_lines(tmp_path: Path, p
     result = penstock("prepare", names, "--from", "list", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     rows = list(ps.read(tmp_path / "out"))
-    assert [row["png"].decode() for row in rows] == files and rows[1]["txt"].decode() == "one\x85two"
+    assert [row["png"].decode() for row in rows] == files and rows[1][
+        "txt"
+    ].decode() == "one\x85two"
 
 
-def test_hub_datasets_become_shards(tmp_path: Path, penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_datasets_become_shards(
+    tmp_path: Path, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     datasets: Any = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: datasets.Dataset.from_dict({"of": [name, split]}))
-    result = penstock("prepare", "org/name", "--from", "hub", "--split", "test", "-o", tmp_path / "out", "--json")
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda name, split: datasets.Dataset.from_dict({"of": [name, split]}),
+    )
+    result = penstock(
+        "prepare", "org/name", "--from", "hub", "--split", "test", "-o", tmp_path / "out", "--json"
+    )
     assert result.exit_code == 0, result.output
     assert [row["of"] for row in ps.read(tmp_path / "out")] == ["org/name", "test"]
 
 
 def test_tars_and_parquet_become_shards(tmp_path: Path, penstock: Penstock) -> None:
     assert penstock("prepare", pictures(tmp_path), "-o", tmp_path / "tars").exit_code == 0
-    assert penstock("prepare", tmp_path / "tars", "-o", tmp_path / "again", "--shard", 2).exit_code == 0
-    assert [row["__key__"] for row in ps.read(tmp_path / "again")] == [r["__key__"] for r in ps.read(tmp_path / "tars")]
+    assert (
+        penstock("prepare", tmp_path / "tars", "-o", tmp_path / "again", "--shard", 2).exit_code
+        == 0
+    )
+    assert [row["__key__"] for row in ps.read(tmp_path / "again")] == [
+        r["__key__"] for r in ps.read(tmp_path / "tars")
+    ]
     pq.write_table(pa.table({"x": range(5)}), tmp_path / "x.parquet")
-    assert penstock("prepare", tmp_path / "x.parquet", "-o", tmp_path / "lines", "--to", "jsonl").exit_code == 0
+    assert (
+        penstock(
+            "prepare", tmp_path / "x.parquet", "-o", tmp_path / "lines", "--to", "jsonl"
+        ).exit_code
+        == 0
+    )
     assert [row["x"] for row in ps.read(tmp_path / "lines")] == [0, 1, 2, 3, 4]
 
 
@@ -141,8 +189,15 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penst
         ("one path", tmp_path / "a", tmp_path / "b", *out, "--from", "files"),
     ):
         result = penstock("prepare", *arguments)
-        assert result.exit_code == 2 and said in result.stderr and "Traceback" not in result.output, result.output
-    assert json.loads(penstock("prepare", tmp_path / "none.jsonl", *out, "--json").stdout)["error"]["exit_code"] == 2
+        assert (
+            result.exit_code == 2 and said in result.stderr and "Traceback" not in result.output
+        ), result.output
+    assert (
+        json.loads(penstock("prepare", tmp_path / "none.jsonl", *out, "--json").stdout)["error"][
+            "exit_code"
+        ]
+        == 2
+    )
 
 
 @pytest.mark.slow  # processes that are killed
@@ -156,7 +211,9 @@ def test_killed_and_begun_again_it_gives_the_same_bytes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command(tmp_path / "whole"), check=True, env=environment, capture_output=True)
     out = tmp_path / "killed"
-    process = subprocess.Popen(command(out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command(out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     while process.poll() is None and not list(out.glob("shard-*")):
         pass
     process.send_signal(signal.SIGKILL)
@@ -168,17 +225,27 @@ def test_killed_and_begun_again_it_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_info_says_what_a_path_is(tmp_path: Path, penstock: Penstock) -> None:
     found = told(penstock("info", lines(tmp_path), "--json"))
     assert (found["format"], found["samples"], found["files"]) == ("jsonl", 60, 1)
-    assert found["columns"] == {"text": "str", "n": "int"} and found["checksums"] == "yes, in the index"
+    assert (
+        found["columns"] == {"text": "str", "n": "int"}
+        and found["checksums"] == "yes, in the index"
+    )
     rows = pa.table({"id": range(100), "vector": [[1.0, 2.0]] * 100})
     pq.write_table(rows, tmp_path / "x.parquet", row_group_size=10)
     found = told(penstock("info", tmp_path / "x.parquet", "--json"))
-    assert found["columns"] == {"id": "int64", "vector": "list<double>"} and found["row_groups"]["rows"] == 10
+    assert (
+        found["columns"] == {"id": "int64", "vector": "list<double>"}
+        and found["row_groups"]["rows"] == 10
+    )
     assert found["checksums"].startswith("no")
     assert penstock("index", tmp_path / "x.parquet", "--checksum").exit_code == 0
     assert told(penstock("info", tmp_path / "x.parquet", "--json"))["checksums"] == "yes"
     ps.write(ps.from_sequence([np.arange(n) for n in (2, 5, 3)]), tmp_path / "tokens")
     found = told(penstock("info", tmp_path / "tokens", "--json"))
-    assert found["written_by_penstock"] and found["tokens"]["total"] == 10 and found["tokens"]["most"] == 5
+    assert (
+        found["written_by_penstock"]
+        and found["tokens"]["total"] == 10
+        and found["tokens"]["most"] == 5
+    )
     said = penstock("info", tmp_path / "tokens").output
     assert "arrow, 3 samples in 1 file\n" in said and "tokens: 10, 3.3 a sample, at most 5" in said
     assert penstock("info", tmp_path / "none.parquet").exit_code == 2
@@ -190,11 +257,17 @@ def test_preview_tells_media_and_cuts_texts(
     assert penstock("prepare", pictures(tmp_path), "-o", tmp_path / "tars").exit_code == 0
     monkeypatch.setenv("COLUMNS", "40")
     long = tmp_path / "long.jsonl"
-    long.write_text(json.dumps({"text": "many \x1b[31mwords " * 100, "list": list(range(100)), "none": None}) + "\n")
+    long.write_text(
+        json.dumps({"text": "many \x1b[31mwords " * 100, "list": list(range(100)), "none": None})
+        + "\n"
+    )
     for path in (tmp_path / "tars", long):
         said = penstock("preview", path, "-n", 2, "--at", 0).output
         assert all(len(line) <= 40 for line in said.splitlines()) and "\x1b[31m" not in said, said
-    assert "png: <PNG image, 9 x 5, 25 bytes>" in penstock("preview", tmp_path / "tars", "-n", 1).output
+    assert (
+        "png: <PNG image, 9 x 5, 25 bytes>"
+        in penstock("preview", tmp_path / "tars", "-n", 1).output
+    )
     monkeypatch.delenv("COLUMNS")
     found = told(penstock("preview", tmp_path / "tars", "-n", 1, "--at", 5, "--json"))
     assert found["samples"] == [
@@ -204,7 +277,11 @@ def test_preview_tells_media_and_cuts_texts(
                 "__key__": "dogs/4",
                 "png": {"kind": "PNG image", "bytes": 28},
                 "txt": {"kind": "bytes", "bytes": 9},
-                **{name: found["samples"][0]["sample"][name] for name in found["samples"][0]["sample"] if "__" in name},
+                **{
+                    name: found["samples"][0]["sample"][name]
+                    for name in found["samples"][0]["sample"]
+                    if "__" in name
+                },
             },
         }
     ]
@@ -214,9 +291,16 @@ def test_preview_tells_media_and_cuts_texts(
 
 def test_verify_names_shard_and_sample(tmp_path: Path, penstock: Penstock) -> None:
     out = tmp_path / "out"
-    assert penstock("prepare", lines(tmp_path), "-o", out, "--shard", 25, "--to", "jsonl").exit_code == 0
+    assert (
+        penstock("prepare", lines(tmp_path), "-o", out, "--shard", 25, "--to", "jsonl").exit_code
+        == 0
+    )
     result = penstock("verify", out)
-    assert result.exit_code == 0 and "60 samples in 3 files" in result.output and "3 digests: nothing" in result.output
+    assert (
+        result.exit_code == 0
+        and "60 samples in 3 files" in result.output
+        and "3 digests: nothing" in result.output
+    )
     shard = out / "shard-000001.jsonl"
     body = shard.read_bytes()
     shard.write_bytes(body.replace(b'"n": 30', b'"n": x0'))
@@ -224,21 +308,33 @@ def test_verify_names_shard_and_sample(tmp_path: Path, penstock: Penstock) -> No
     assert result.exit_code == 1, result.output
     found = told(result)
     assert not found["sound"] and {problem["file"] for problem in found["problems"]} == {str(shard)}
-    assert any(problem["row"] is None and "digest" in problem["message"] for problem in found["problems"])
+    assert any(
+        problem["row"] is None and "digest" in problem["message"] for problem in found["problems"]
+    )
 
 
 def test_verify_tells_one_kind_of_damage_in_one_line(tmp_path: Path, penstock: Penstock) -> None:
     file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": range(300)}), file, write_page_checksum=True, row_group_size=150, compression="none")
+    pq.write_table(
+        pa.table({"x": range(300)}),
+        file,
+        write_page_checksum=True,
+        row_group_size=150,
+        compression="none",
+    )
     body = bytearray(file.read_bytes())
     body[40] ^= 1
     file.write_bytes(body)
     result = penstock("verify", file)
     first, last = result.output.splitlines()
     assert result.exit_code == 1
-    assert first.startswith(f"{file}, 150 samples from 0 to 149: ") and last.endswith("150 problems")
+    assert first.startswith(f"{file}, 150 samples from 0 to 149: ") and last.endswith(
+        "150 problems"
+    )
     found = told(penstock("verify", file, "--json"))
-    assert [(kind["samples"], kind["first"], kind["last"]) for kind in found["damage"]] == [(150, 0, 149)]
+    assert [(kind["samples"], kind["first"], kind["last"]) for kind in found["damage"]] == [
+        (150, 0, 149)
+    ]
     assert len(penstock("verify", file, "--all").output.splitlines()) == 102
 
 
@@ -249,7 +345,10 @@ def test_verify_goes_on_after_what_is_bad(tmp_path: Path, penstock: Penstock, en
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 this is none")
     result = penstock("verify", good, bad, "--engine", engine, "--workers", 2, "--json")
     assert result.exit_code == 1
-    assert [(problem["file"], problem["row"]) for problem in told(result)["problems"]] == [(str(bad), 1), (str(bad), 3)]
+    assert [(problem["file"], problem["row"]) for problem in told(result)["problems"]] == [
+        (str(bad), 1),
+        (str(bad), 3),
+    ]
     pq.write_table(pa.table({"x": range(5)}), tmp_path / "fine.parquet")
     result = penstock("verify", tmp_path / "*.parquet", "--json")
     found = told(result)

@@ -18,7 +18,7 @@ import pytest
 import penstock as ps
 from cli_world import Penstock
 from penstock.cli.live import tokens_in
-from penstock.runtime.saves import read_states
+from penstock.engine.runtime.saves import read_states
 
 
 def lines(path: Path) -> list[Any]:
@@ -43,7 +43,10 @@ def test_it_goes_on_from_its_state(mixture: Path, penstock: Penstock, tmp_path: 
     whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)
     for steps in (100, 157):
-        assert penstock("run", mixture, "--dump", parts, "--state", state, "--steps", steps).exit_code == 0
+        assert (
+            penstock("run", mixture, "--dump", parts, "--state", state, "--steps", steps).exit_code
+            == 0
+        )
     result = penstock("run", mixture, "--dump", parts, "--state", state)
     assert result.exit_code == 0 and "state after step 300" in result.output
     assert parts.read_text() == whole.read_text()
@@ -62,7 +65,11 @@ def test_steps_are_the_length_of_the_run_however_often_it_goes_on(
 
     assert went("--steps", 60)[:2] == (60, 60)
     steps, step, said = went("--steps", 60)
-    assert (steps, step) == (0, 60) and "nothing is left to do" in said and "--steps 60 ends there" in said
+    assert (
+        (steps, step) == (0, 60)
+        and "nothing is left to do" in said
+        and "--steps 60 ends there" in said
+    )
     assert went("--steps", 40)[:2] == (0, 60)
     assert went("--steps", 100)[:2] == (40, 100)
     assert went("--steps", 400)[:2] == (200, 300)
@@ -72,16 +79,30 @@ def test_steps_are_the_length_of_the_run_however_often_it_goes_on(
 
 
 def test_a_step_is_that_of_all_ranks(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    mixture.write_text(mixture.read_text().replace("size: 8", "size: 4, ranks: 2").replace("steps: 300", "steps: 30"))
+    mixture.write_text(
+        mixture.read_text()
+        .replace("size: 8", "size: 4, ranks: 2")
+        .replace("steps: 300", "steps: 30")
+    )
     keys, state = tmp_path / "keys.jsonl", tmp_path / "run"
     planned = json.loads(penstock("plan", mixture, "--json").stdout)
     found = json.loads(penstock("run", mixture, "--dump", keys, "--json").stdout)
     assert (found["steps"], found["samples"]) == (planned["steps"], planned["samples"]) == (30, 240)
     said = json.loads(penstock("at", mixture, 0, "--to", 30, "--json").stdout)["samples"]
-    told = {step: [(row["source"], row["index"]) for row in said if row["step"] == step] for step in range(30)}
-    assert {line["step"]: [(source, index) for source, _, index in line["keys"]] for line in lines(keys)} == told
-    for steps in (7, 30):  # a state of some steps is one of the training, where every rank took as many
-        penstock("run", mixture, "--dump", tmp_path / "parts.jsonl", "--state", state, "--steps", steps)
+    told = {
+        step: [(row["source"], row["index"]) for row in said if row["step"] == step]
+        for step in range(30)
+    }
+    assert {
+        line["step"]: [(source, index) for source, _, index in line["keys"]] for line in lines(keys)
+    } == told
+    for steps in (
+        7,
+        30,
+    ):  # a state of some steps is one of the training, where every rank took as many
+        penstock(
+            "run", mixture, "--dump", tmp_path / "parts.jsonl", "--state", state, "--steps", steps
+        )
         assert ps.load(mixture).plan.after(state).position == 2 * steps
     assert (tmp_path / "parts.jsonl").read_text() == keys.read_text()
     for more in ((), ("--state", state)):
@@ -96,10 +117,22 @@ runpy.run_module("penstock", run_name="__main__", alter_sys=True)"""
 
 
 @pytest.mark.slow  # processes that are killed
-def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_it_goes_on_after_sigkill_and_ctrl_c(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)
-    command = [sys.executable, "-c", LISTENING, "run", str(mixture), "--dump", str(parts), "--state", str(state)]
+    command = [
+        sys.executable,
+        "-c",
+        LISTENING,
+        "run",
+        str(mixture),
+        "--dump",
+        str(parts),
+        "--state",
+        str(state),
+    ]
     for number in (signal.SIGKILL, signal.SIGINT):
         before = sorted(state.glob("step-*"))
         process = subprocess.Popen(
@@ -135,7 +168,9 @@ def test_a_bad_sample_stops_it_or_is_set_aside(mixture: Path, penstock: Penstock
     rows[5] = '{"text": '
     (mixture.parent / "code.jsonl").write_text("\n".join(rows) + "\n")
     assert penstock("run", mixture).exit_code == 2
-    found = json.loads(penstock("run", mixture, "--steps", 400, "--on-error", "quarantine", "--json").stdout)
+    found = json.loads(
+        penstock("run", mixture, "--steps", 400, "--on-error", "quarantine", "--json").stdout
+    )
     assert found["errors"] == 1 and found["steps"] == 300, "it ends at the horizon"
     assert penstock("run", mixture, "--on-error", "ignore").exit_code == 2
 
@@ -146,27 +181,44 @@ def test_tokens_are_counted_where_there_are_some() -> None:
     assert tokens_in(["a", 3, None]) == 0
 
 
-def test_a_run_of_several_ranks_has_the_steps_of_its_plan(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+def test_a_run_of_several_ranks_has_the_steps_of_its_plan(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
     mixture.write_text(
-        mixture.read_text().replace("size: 8", "size: 4, ranks: 3").replace("steps: 300", "samples: 100")
+        mixture.read_text()
+        .replace("size: 8", "size: 4, ranks: 3")
+        .replace("steps: 300", "samples: 100")
     )
     ran = json.loads(penstock("run", mixture, "--dump", tmp_path / "keys.jsonl", "--json").stdout)
     told = json.loads(penstock("plan", mixture, "--json").stdout)
-    assert ran["steps"] == told["steps"] == len((tmp_path / "keys.jsonl").read_text().splitlines()) == 8
+    assert (
+        ran["steps"]
+        == told["steps"]
+        == len((tmp_path / "keys.jsonl").read_text().splitlines())
+        == 8
+    )
 
 
-@pytest.mark.parametrize(("lengths", "unit"), [("lengths: ids, ", "tokens"), ("columns: [ids], ", "documents")])
+@pytest.mark.parametrize(
+    ("lengths", "unit"), [("lengths: ids, ", "tokens"), ("columns: [ids], ", "documents")]
+)
 def test_shares_and_what_is_asked_for_are_of_one_unit(
     lengths: str, unit: str, penstock: Penstock, tmp_path: Path
 ) -> None:
     for name, size in (("long", 90), ("short", 10)):
         pq.write_table(pa.table({"ids": [list(range(size))] * 400}), tmp_path / f"{name}.parquet")
     path = tmp_path / "packed.yaml"
-    sources = "".join(f"  {name}: {{path: {name}.parquet, {lengths}weight: 1}}\n" for name in ("long", "short"))
-    path.write_text(f"pack: {{length: 32, method: concat_split}}\nhorizon: {{steps: 300}}\nsources:\n{sources}")
+    sources = "".join(
+        f"  {name}: {{path: {name}.parquet, {lengths}weight: 1}}\n" for name in ("long", "short")
+    )
+    path.write_text(
+        f"pack: {{length: 32, method: concat_split}}\nhorizon: {{steps: 300}}\nsources:\n{sources}"
+    )
     found = json.loads(penstock("run", path, "--json").stdout)
     assert found["unit"] == unit
     for source in found["sources"].values():
         assert source["share"] == pytest.approx(source["asked"], abs=0.1)
-    assert found["sources"]["long"]["asked"] == pytest.approx(0.9 if unit == "tokens" else 0.5, abs=0.01)
+    assert found["sources"]["long"]["asked"] == pytest.approx(
+        0.9 if unit == "tokens" else 0.5, abs=0.01
+    )
     assert f"share of {unit}" in penstock("run", path).output

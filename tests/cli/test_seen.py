@@ -25,18 +25,27 @@ def test_seen_is_what_a_run_was_given(mixture: Path, penstock: Penstock, tmp_pat
     lines = [json.loads(line) for line in keys.read_text().splitlines()]
     given = Counter((source, index) for line in lines for source, _, index in line["keys"])
     found = said(penstock, "seen", mixture, "--before", 250, "-o", out)
-    assert said(penstock, "seen", mixture, "--state", tmp_path / "run")["sources"] == found["sources"]
+    assert (
+        said(penstock, "seen", mixture, "--state", tmp_path / "run")["sources"] == found["sources"]
+    )
     assert found["documents"] == len(given) and found["samples"] == 2_000
     assert {one["times"]: one["documents"] for one in found["repeats"]} == Counter(given.values())
     told = pq.read_table(out).to_pylist()
     assert {(line["source"], line["index"]): line["times"] for line in told} == given
     shown = penstock("seen", mixture, "--before", 250).output
-    assert f"{len(given):,} different documents before step 250 in 2,000 samples" in shown and "   1 x " in shown
-    assert said(penstock, "seen", mixture, "--state", tmp_path / "run", "--before", 3)["samples"] == 24
+    assert (
+        f"{len(given):,} different documents before step 250 in 2,000 samples" in shown
+        and "   1 x " in shown
+    )
+    assert (
+        said(penstock, "seen", mixture, "--state", tmp_path / "run", "--before", 3)["samples"] == 24
+    )
 
 
 @pytest.mark.parametrize("by", ["content", "text"])
-def test_leaks_are_documents_on_both_sides_of_a_split(by: str, mixture: Path, penstock: Penstock) -> None:
+def test_leaks_are_documents_on_both_sides_of_a_split(
+    by: str, mixture: Path, penstock: Penstock
+) -> None:
     refused = penstock("leaks", mixture)
     assert refused.exit_code == 2 and "it has no split" in refused.stderr
     mixture.write_text(mixture.read_text() + "split: {held_out: 50, by: position}\n")
@@ -57,7 +66,9 @@ def test_leaks_between_two_mixtures(mixture: Path, penstock: Penstock) -> None:
     other = mixture.with_name("other.yaml")
     lines = [json.dumps({"text": text}) for text in ("new", "math 7", "code 9", "math 8")]
     (mixture.parent / "more.jsonl").write_text("\n".join(lines))
-    other.write_text("sources: {more: {path: more.jsonl}, again: {path: text.jsonl, slice: [0, 5]}}\n")
+    other.write_text(
+        "sources: {more: {path: more.jsonl}, again: {path: text.jsonl, slice: [0, 5]}}\n"
+    )
     found = said(penstock, "leaks", mixture, other, code=1)
     assert [(leak["here"], leak["there"], leak["documents"]) for leak in found["leaks"]] == [
         ("text", "again", 5), ("math", "more", 2), ("code", "more", 1),

@@ -36,7 +36,10 @@ CHANGES: dict[str, tuple[list[str], Callable[[str], str]]] = {
         ["--set", "stages.stable.until=25%", "--set", "stages.anneal.interpolation=cosine"],
         lambda text: text.replace("60%", "25%").replace("linear", "cosine"),
     ),
-    "a cap": (["--max-epochs", "code=1.5"], lambda text: text.replace("max_epochs: 4", "max_epochs: 1.5")),
+    "a cap": (
+        ["--max-epochs", "code=1.5"],
+        lambda text: text.replace("max_epochs: 4", "max_epochs: 1.5"),
+    ),
     "a cap of all": (["--set", "max_epochs=3"], lambda text: f"max_epochs: 3\n{text}"),
     "the length and the batch": (
         ["--set", "horizon.steps=35", "--batch", "8"],
@@ -44,14 +47,20 @@ CHANGES: dict[str, tuple[list[str], Callable[[str], str]]] = {
     ),
     "other weights, no stages": (
         ["--weight", "web=1", "--weight", "code=3", "--weight", "math=2"],
-        lambda text: text[: text.index("stages")].replace("weight: 6", "weight: 1").replace("t: 1}\nb", "t: 2}\nb"),
+        lambda text: (
+            text[: text.index("stages")]
+            .replace("weight: 6", "weight: 1")
+            .replace("t: 1}\nb", "t: 2}\nb")
+        ),
     ),
     "a schedule": (
         [
             *("--set", "stages=", "--set", "sources.web.weight=", "--set", "sources.code.weight="),
             *("--set", "sources.math.weight=", "--set", f"schedule={SCHEDULE}"),
         ],
-        lambda text: f"{re.sub(', weight: [0-9]', '', text[: text.index('stages')])}schedule: {SCHEDULE}\n",
+        lambda text: (
+            f"{re.sub(', weight: [0-9]', '', text[: text.index('stages')])}schedule: {SCHEDULE}\n"
+        ),
     ),
 }
 
@@ -59,7 +68,9 @@ CHANGES: dict[str, tuple[list[str], Callable[[str], str]]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_it_is_what_a_run_made_that_way_gives(change: str, tmp_path: Path, penstock: Any) -> None:
     for name, rows in (("web", 200), ("code", 20), ("math", 30)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "{name} {i}"}}\n' for i in range(rows)))
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(f'{{"text": "{name} {i}"}}\n' for i in range(rows))
+        )
     (tmp_path / "run.yaml").write_text(FILE)
     options, by_hand = CHANGES[change]
     done = penstock("simulate", tmp_path / "run.yaml", *options, "--json")
@@ -75,12 +86,20 @@ def test_it_is_what_a_run_made_that_way_gives(change: str, tmp_path: Path, penst
                     if epoch:
                         first.setdefault(source, steps - 1)
         assert told[which]["steps"] == steps
-        assert {row["source"]: row["samples"] for row in told[which]["sources"] if row["samples"]} == given
-        assert {row["source"]: row["first_repeat"] for row in told[which]["sources"] if row["first_repeat"]} == first
+        assert {
+            row["source"]: row["samples"] for row in told[which]["sources"] if row["samples"]
+        } == given
+        assert {
+            row["source"]: row["first_repeat"]
+            for row in told[which]["sources"]
+            if row["first_repeat"]
+        } == first
     assert told["as_it_is"] != told["changed"]
 
 
-def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(mixture: Path, penstock: Penstock) -> None:
+def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(
+    mixture: Path, penstock: Penstock
+) -> None:
     grouped = "sources:\n" + "".join(
         f"  {name}: {{path: {name}.jsonl, group: {group}}}\n"
         for name, group in (("code", "big"), ("text", "small"), ("math", "small"))
@@ -96,6 +115,9 @@ def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(mixture: Path, pen
     changed = {source["source"]: source["samples"] for source in found["changed"]["sources"]}
     assert (changed["text"], changed["math"]) == (550, 125)
     refused = penstock("simulate", mixture, "--max-epochs", "smal=0.5")
-    assert refused.exit_code == 2 and "no source or group 'smal'; did you mean 'small'" in refused.output
+    assert (
+        refused.exit_code == 2
+        and "no source or group 'smal'; did you mean 'small'" in refused.output
+    )
     mixture.write_text(grouped + rest + "group_max_epochs: {smal: 0.5}\n")
     assert "there is no group 'smal'; did you mean 'small'" in penstock("lint", mixture).output

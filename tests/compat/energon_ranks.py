@@ -10,7 +10,12 @@ from typing import Any
 import torch.distributed as distributed
 
 import penstock as ps
-from penstock.compat.energon import DefaultTaskEncoder, TextSample, get_savable_loader, get_train_dataset
+from penstock.compat.energon import (
+    DefaultTaskEncoder,
+    TextSample,
+    get_savable_loader,
+    get_train_dataset,
+)
 
 
 class Texts(DefaultTaskEncoder[Any, Any, Any, Any]):
@@ -20,7 +25,9 @@ class Texts(DefaultTaskEncoder[Any, Any, Any, Any]):
 
 def main(rank: int, meeting: str) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    samples = ps.from_sequence([TextSample(__key__=str(i), text=str(i)) for i in range(40)], name="texts")
+    samples = ps.from_sequence(
+        [TextSample(__key__=str(i), text=str(i)) for i in range(40)], name="texts"
+    )
 
     def make() -> Any:
         # Rank and world size are found by themselves.

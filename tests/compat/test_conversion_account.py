@@ -59,26 +59,51 @@ def test_arguments_tell_formats_apart(tmp_path: Path) -> None:
     assert converted(tmp_path, lists + "num_train_epochs: 1").format == "trl"
     assert converted(tmp_path, "datasets: [{path: a/b, type: alpaca}]").format == "axolotl"
     assert converted(tmp_path, "dataset_name: a/b\nmodel_name_or_path: m").format == "trl"
-    assert converted(tmp_path, "dataset_mixer: {a/b: 1.0}\nmodel_name_or_path: m").format == "handbook"
+    assert (
+        converted(tmp_path, "dataset_mixer: {a/b: 1.0}\nmodel_name_or_path: m").format == "handbook"
+    )
     for text in (lists, lists + "num_epochs: 1\nnum_train_epochs: 1"):
-        with pytest.raises(ps.ConfigError, match=r"which fits axolotl and trl; say which, .*--from"):
+        with pytest.raises(
+            ps.ConfigError, match=r"which fits axolotl and trl; say which, .*--from"
+        ):
             converted(tmp_path, text)
     assert converted(tmp_path, lists, kind="trl").mixture.sources[0].epochs == 3
-    theirs = {*trl_format._HARMLESS, *(key for keys in trl_format._REPORTED.values() for key in keys)}
+    theirs = {
+        *trl_format._HARMLESS,
+        *(key for keys in trl_format._REPORTED.values() for key in keys),
+    }
     assert not axolotl_format.ARGUMENTS & theirs
-    ours = {*axolotl_format._HARMLESS, *(key for keys in axolotl_format._REPORTED.values() for key in keys)}
+    ours = {
+        *axolotl_format._HARMLESS,
+        *(key for keys in axolotl_format._REPORTED.values() for key in keys),
+    }
     assert not trl_format.ARGUMENTS & ours
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP", "looks like a file of Accelerate"),
-        ("zero_optimization: {stage: 3}\ntrain_micro_batch_size_per_gpu: auto", "looks like a file of DeepSpeed"),
+        (
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP",
+            "looks like a file of Accelerate",
+        ),
+        (
+            "zero_optimization: {stage: 3}\ntrain_micro_batch_size_per_gpu: auto",
+            "looks like a file of DeepSpeed",
+        ),
         ("model: m\ntrain_dataset: data/a.yaml", "looks like a file of LLaMA-Factory v1"),
-        ("dataset: {_component_: torchtune.datasets.alpaca_dataset}\nbatch_size: 2", "looks like a file of torchtune"),
-        ("dataset: [{_component_: torchtune.datasets.a}]\nepochs: 1", "looks like a file of torchtune"),
-        ("model_name_or_path: m\ntemplate: qwen\ninfer_backend: vllm", "names no data as the known formats do"),
+        (
+            "dataset: {_component_: torchtune.datasets.alpaca_dataset}\nbatch_size: 2",
+            "looks like a file of torchtune",
+        ),
+        (
+            "dataset: [{_component_: torchtune.datasets.a}]\nepochs: 1",
+            "looks like a file of torchtune",
+        ),
+        (
+            "model_name_or_path: m\ntemplate: qwen\ninfer_backend: vllm",
+            "names no data as the known formats do",
+        ),
     ],
 )
 def test_what_names_no_training_data_is_refused(tmp_path: Path, text: str, what: str) -> None:
@@ -88,7 +113,9 @@ def test_what_names_no_training_data_is_refused(tmp_path: Path, text: str, what:
 
 def test_splits_for_evaluation_are_not_trained_on(tmp_path: Path) -> None:
     text = "model_name_or_path: m\ndataset_mixer: {a/b: 1.0, c/d: 0.5}\ndataset_splits: [train_sft, test_sft]\n"
-    found = converted(tmp_path, text + "dataset_configs: [x, y]\ncolumns_to_keep: [text]\n", ranks=1)
+    found = converted(
+        tmp_path, text + "dataset_configs: [x, y]\ncolumns_to_keep: [text]\n", ranks=1
+    )
     assert [one.path[0] for one in found.mixture.sources] == [
         "hf://datasets/a/b@~parquet/x/train_sft",
         "hf://datasets/c/d@~parquet/y/train_sft",
@@ -114,12 +141,20 @@ def test_axolotl_reports_what_changes_its_samples(tmp_path: Path, key: str) -> N
     assert list(lost(converted(tmp_path, text + key, ranks=1))) == [key.partition(":")[0]]
 
 
-def test_axolotl_takes_rows_after_the_first_ones_and_reports_splits_that_it_cannot_name(tmp_path: Path) -> None:
+def test_axolotl_takes_rows_after_the_first_ones_and_reports_splits_that_it_cannot_name(
+    tmp_path: Path,
+) -> None:
     text = "pretraining_dataset: [{path: a/b, type: pretrain, skip: 100}]\nbase_model: t\nmicro_batch_size: 1\n"
     found = converted(tmp_path, text + "max_steps: 5\ndataloader_num_workers: 8\n", ranks=1)
-    assert found.mixture.sources[0].slice == (100, None) and list(lost(found)) == ["", "dataloader_num_workers"]
+    assert found.mixture.sources[0].slice == (100, None) and list(lost(found)) == [
+        "",
+        "dataloader_num_workers",
+    ]
     text = "datasets: [{path: a/b, split: 'train[:5%]+test', revision: v2}]\nmicro_batch_size: 1\n"
-    assert list(lost(converted(tmp_path, text, ranks=1))) == ["datasets[0].revision", "datasets[0].split"]
+    assert list(lost(converted(tmp_path, text, ranks=1))) == [
+        "datasets[0].revision",
+        "datasets[0].split",
+    ]
 
 
 def test_the_order_of_axolotl_is_what_its_trainer_draws(tmp_path: Path) -> None:
@@ -142,8 +177,14 @@ def llamafactory(folder: Path, text: str, **options: Any) -> Conversion:
 
 
 def test_a_dataset_that_is_named_twice_counts_twice(tmp_path: Path) -> None:
-    found = llamafactory(tmp_path, "dataset: a,b,a\nmix_strategy: interleave_over\ninterleave_probs: 0.5,0.2,0.3\n")
-    assert {one.name: one.weight for one in found.mixture.sources} == {"a": 0.5, "b": 0.2, "a-2": 0.3}
+    found = llamafactory(
+        tmp_path, "dataset: a,b,a\nmix_strategy: interleave_over\ninterleave_probs: 0.5,0.2,0.3\n"
+    )
+    assert {one.name: one.weight for one in found.mixture.sources} == {
+        "a": 0.5,
+        "b": 0.2,
+        "a-2": 0.3,
+    }
     assert "newer versions count it once" in lost(found)["dataset"]
     text = "data_stages: [{data: {dataset: {dataset_folder: [/x/a, /x/b, /x/a], dataset_weights: [1, 2, 3]}}}]\n"
     found = converted(tmp_path, text)
@@ -151,9 +192,13 @@ def test_a_dataset_that_is_named_twice_counts_twice(tmp_path: Path) -> None:
 
 
 def test_samples_of_a_dataset_that_is_named_twice_come_twice(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"{i}"}) + "\n" for i in range(10)))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"text": f"{i}"}) + "\n" for i in range(10))
+    )
     found = converted(
-        tmp_path, "datasets: [{path: a.jsonl}, {path: a.jsonl}]\nnum_epochs: 2\nmicro_batch_size: 1", ranks=1
+        tmp_path,
+        "datasets: [{path: a.jsonl}, {path: a.jsonl}]\nnum_epochs: 2\nmicro_batch_size: 1",
+        ranks=1,
     )
     ps.dump(found.mixture, tmp_path / "ours.yaml")
     texts = [row["text"] for rows in ps.load(tmp_path / "ours.yaml") for row in rows]
@@ -161,12 +206,27 @@ def test_samples_of_a_dataset_that_is_named_twice_come_twice(tmp_path: Path) -> 
 
 
 def test_the_order_of_llamafactory(tmp_path: Path) -> None:
-    assert llamafactory(tmp_path, "dataset: a\ndisable_shuffling: true").mixture.shuffle == Shuffling("none")
+    assert llamafactory(
+        tmp_path, "dataset: a\ndisable_shuffling: true"
+    ).mixture.shuffle == Shuffling("none")
     found = llamafactory(tmp_path, "dataset: a,b\ndisable_shuffling: true")
     assert found.mixture.shuffle == Shuffling("none") and list(lost(found)) == ["disable_shuffling"]
-    for key in ("group_by_length: true", "streaming: true", "tokenized_path: x", "cutoff_len: 9", "do_train: false"):
+    for key in (
+        "group_by_length: true",
+        "streaming: true",
+        "tokenized_path: x",
+        "cutoff_len: 9",
+        "do_train: false",
+    ):
         assert list(lost(llamafactory(tmp_path, f"dataset: a\n{key}"))) == [key.partition(":")[0]]
-    assert lost(llamafactory(tmp_path, "dataset: a\ndo_train: true\ngroup_by_length: false\nlearning_rate: 1")) == {}
+    assert (
+        lost(
+            llamafactory(
+                tmp_path, "dataset: a\ndo_train: true\ngroup_by_length: false\nlearning_rate: 1"
+            )
+        )
+        == {}
+    )
 
 
 def test_neat_packing_takes_a_token_off_as_packing_does(tmp_path: Path) -> None:
@@ -189,12 +249,17 @@ PER_RANK = {
 
 @pytest.mark.parametrize("kind", PER_RANK)
 def test_batches_of_a_rank_need_the_number_of_ranks(tmp_path: Path, kind: str) -> None:
-    key = next(line for line in PER_RANK[kind].splitlines() if line.endswith("16")).partition(":")[0]
+    key = next(line for line in PER_RANK[kind].splitlines() if line.endswith("16")).partition(":")[
+        0
+    ]
     found = converted(tmp_path, PER_RANK[kind])
     assert found.format == kind and "say --ranks" in lost(found)[key]
     found = converted(tmp_path, PER_RANK[kind], ranks=64)
     assert key not in lost(found) and found.mixture.horizon == ("steps", 9)
-    assert found.mixture.batch is not None and (found.mixture.batch.size, found.mixture.batch.ranks) == (16, 64)
+    assert found.mixture.batch is not None and (
+        found.mixture.batch.size,
+        found.mixture.batch.ranks,
+    ) == (16, 64)
 
 
 def test_a_batch_of_all_ranks_needs_no_number_and_defaults_are_said(tmp_path: Path) -> None:
@@ -202,11 +267,17 @@ def test_a_batch_of_all_ranks_needs_no_number_and_defaults_are_said(tmp_path: Pa
     found = converted(tmp_path, text + "train_batch_size: 1024\n")
     assert found.mixture.batch == Batching(1024, True) and found.mixture.seed == 0
     assert "train_micro_batch_size_per_gpu" not in lost(found)
-    found = converted(tmp_path, "dataset_name: a/b\nmodel_name_or_path: m\nmax_steps: 10\n", ranks=2)
+    found = converted(
+        tmp_path, "dataset_name: a/b\nmodel_name_or_path: m\nmax_steps: 10\n", ranks=2
+    )
     assert found.mixture.batch == Batching(8, collate="list", ranks=2)
     assert "transformers takes 8" in " ".join(one.message for one in found.problems)
-    text = "data: {tokenizer: t, cache_dir: c, train_urls: [a.jsonl]}\nmodel: {seq_len: 8}\ntrainer: "
-    found = converted(tmp_path, text + "{train_batch_size: [{start: 0, value: 8}], num_train_steps: 5}")
+    text = (
+        "data: {tokenizer: t, cache_dir: c, train_urls: [a.jsonl]}\nmodel: {seq_len: 8}\ntrainer: "
+    )
+    found = converted(
+        tmp_path, text + "{train_batch_size: [{start: 0, value: 8}], num_train_steps: 5}"
+    )
     assert "the size of a step is not said" in lost(found)[""]
 
 
@@ -282,7 +353,15 @@ def mappings(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from mappings(child, (*at, number))
 
 
-NAMES_OF_DATA = ("splits", "components", "train_weights", "streams", "data_files", "dataset_folder", "dataset_mixer")
+NAMES_OF_DATA = (
+    "splits",
+    "components",
+    "train_weights",
+    "streams",
+    "data_files",
+    "dataset_folder",
+    "dataset_mixer",
+)
 """Mappings whose keys are names of data, and not settings."""
 PLACES = [(kind, place) for kind, value in VALID.items() for place in mappings(value)]
 
@@ -467,13 +546,19 @@ def changed(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", CARRIED)
-def test_another_value_of_a_key_that_is_carried_gives_another_mixture(folder: Path, kind: str) -> None:
+def test_another_value_of_a_key_that_is_carried_gives_another_mixture(
+    folder: Path, kind: str
+) -> None:
     def outcome(theirs: Any) -> Any:
         try:
             found = converted(folder, yaml.safe_dump(theirs), ranks=1, kind=kind.split()[0])
         except ps.ConfigError as error:
             return str(error)
-        return repr(found.mixture), sorted((one.key, one.message) for one in found.problems), found.keys
+        return (
+            repr(found.mixture),
+            sorted((one.key, one.message) for one in found.problems),
+            found.keys,
+        )
 
     before = outcome(CARRIED[kind])
     assert not isinstance(before, str), before
@@ -486,7 +571,9 @@ def test_another_value_of_a_key_that_is_carried_gives_another_mixture(folder: Pa
             inside = inside[part]
         for key, value in inside.items():
             values = changed(value) if named(place, key) in carried else []
-            if not values or (isinstance(value, list) and any(isinstance(one, dict | list) for one in value)):
+            if not values or (
+                isinstance(value, list) and any(isinstance(one, dict | list) for one in value)
+            ):
                 continue
             outcomes = list[Any]()
             for other in values:
@@ -496,13 +583,17 @@ def test_another_value_of_a_key_that_is_carried_gives_another_mixture(folder: Pa
                     target = target[part]
                 target[key] = other
                 outcomes.append(outcome(theirs))
-            assert any(after[:2] != before[:2] for after in outcomes), f"{named(place, key)} changes nothing"
+            assert any(after[:2] != before[:2] for after in outcomes), (
+                f"{named(place, key)} changes nothing"
+            )
             checked += 1
     assert checked
 
 
 KEYS = st.from_regex(r"[a-z]{3,9}_[a-z0-9]{2,9}", fullmatch=True)
-VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.text("abc"), st.just({"x": 1}), st.just([{"y": 2}]))
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text("abc"), st.just({"x": 1}), st.just([{"y": 2}])
+)
 
 
 @given(place=st.sampled_from(PLACES), key=KEYS, value=VALUES)
@@ -518,24 +609,32 @@ def test_a_key_that_is_not_known_is_reported_wherever_it_stands(
     try:
         found = converted(folder, yaml.safe_dump(theirs), ranks=1, kind=kind.split()[0])
     except ps.ConfigError as error:
-        assert "qq_" in str(error) or kind in ("llamafactory", "energon"), str(error)  # refused is not silent
+        assert "qq_" in str(error) or kind in ("llamafactory", "energon"), str(
+            error
+        )  # refused is not silent
         return
     reported = {one.key for one in found.keys.reported} & {one.key for one in found.problems}
     if at and at[-1] in NAMES_OF_DATA:
         reported |= {one.key for one in found.keys.carried}
-        reported |= {one.key for one in found.keys.harmless} if value is None else set()  # nothing is said of it
+        reported |= (
+            {one.key for one in found.keys.harmless} if value is None else set()
+        )  # nothing is said of it
     assert named(at, f"qq_{key}") in reported
 
 
 def test_the_script_finds_a_key_that_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("check_conversions", ROOT / "tools/check_conversions.py")
+    spec = importlib.util.spec_from_file_location(
+        "check_conversions", ROOT / "tools/check_conversions.py"
+    )
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "check_conversions", script)
     spec.loader.exec_module(script)
-    (tmp_path / "sft.yaml").write_text("datasets: [{path: a/b, odd: {x: 1}}]\nnum_epochs: 1\nfsdp: {y: 1}\n")
+    (tmp_path / "sft.yaml").write_text(
+        "datasets: [{path: a/b, odd: {x: 1}}]\nnum_epochs: 1\nfsdp: {y: 1}\n"
+    )
     (tmp_path / "zero.yaml").write_text("zero_optimization: {stage: 3}\n")
     monkeypatch.setattr("sys.argv", ["check_conversions.py", str(tmp_path)])
     assert script.main() == 0
@@ -563,7 +662,10 @@ def test_arguments_of_python_are_accounted_for_as_well(tmp_path: Path) -> None:
     path.write_text(PYTHON % ("", ""))
     assert lost(convert_with_keys(path)) == {}
     path.write_text(PYTHON % (", num_proc=4, revision='v2'", ", odd=1"))
-    assert list(lost(convert_with_keys(path))) == ["load_dataset(revision)", "interleave_datasets(odd)"]
+    assert list(lost(convert_with_keys(path))) == [
+        "load_dataset(revision)",
+        "interleave_datasets(odd)",
+    ]
 
 
 def test_a_split_of_named_files_or_of_a_folder_of_the_hub_is_reported(tmp_path: Path) -> None:
@@ -577,7 +679,11 @@ def test_a_split_of_named_files_or_of_a_folder_of_the_hub_is_reported(tmp_path: 
     (tmp_path / "data").mkdir()
     entry = {"hf_hub_url": "x/b", "split": "train_sft", "subset": "s", "folder": "f"}
     (tmp_path / "data" / "dataset_info.json").write_text(json.dumps({"b": entry}))
-    found = converted(tmp_path, "stage: sft\ndo_train: true\ndataset: b\nper_device_train_batch_size: 1\n", ranks=1)
+    found = converted(
+        tmp_path,
+        "stage: sft\ndo_train: true\ndataset: b\nper_device_train_batch_size: 1\n",
+        ranks=1,
+    )
     assert {"b.folder", "b.split", "b.subset"} <= {*lost(found)}
 
 
@@ -608,16 +714,24 @@ OF_FILES = {
 def test_files_have_no_configuration_and_no_split(tmp_path: Path, kind: str) -> None:
     (tmp_path / "data").mkdir()
     text, keys = OF_FILES[kind]
-    found = converted(tmp_path, text + "\nper_device_train_batch_size: 1", ranks=1, kind=kind.split()[0])
+    found = converted(
+        tmp_path, text + "\nper_device_train_batch_size: 1", ranks=1, kind=kind.split()[0]
+    )
     assert len(found.mixture.sources) == 1  # and one folder is read once
     assert {key for key in keys for name in lost(found) if name.endswith(key)} == {*keys}
     if kind != "energon":
         files = {found.mixture.names[0]: "/here"}
         again = converted(
-            tmp_path, text + "\nper_device_train_batch_size: 1", ranks=1, files=files, kind=kind.split()[0]
+            tmp_path,
+            text + "\nper_device_train_batch_size: 1",
+            ranks=1,
+            files=files,
+            kind=kind.split()[0],
         )
         assert again.mixture.sources[0].path == ("/here",)
-        assert len(again.mixture.sources) > 1 or not {key for key in keys for name in lost(again) if name.endswith(key)}
+        assert len(again.mixture.sources) > 1 or not {
+            key for key in keys for name in lost(again) if name.endswith(key)
+        }
 
 
 def test_a_place_for_a_dataset_of_the_hub_is_not_that_of_its_configurations(tmp_path: Path) -> None:
@@ -674,7 +788,9 @@ def test_sections_that_may_change_the_data_are_opened(tmp_path: Path, key: str) 
 def test_settings_of_a_trainer_that_are_usual_lose_nothing(tmp_path: Path) -> None:
     trainer = "{max_steps: -1, limit_train_batches: 1.0, accumulate_grad_batches: 1, devices: 8, strategy: ddp}"
     assert lost(converted(tmp_path, f"{NEMO}trainer: {trainer}\nexp_manager: {{name: a}}")) == {}
-    deepspeed = "{train_batch_size: auto, gradient_accumulation_steps: auto, zero_optimization: {stage: 3}}"
+    deepspeed = (
+        "{train_batch_size: auto, gradient_accumulation_steps: auto, zero_optimization: {stage: 3}}"
+    )
     text = f"dataset_name: a/b\nmodel_name_or_path: m\ndeepspeed: {deepspeed}"
     assert lost(converted(tmp_path, text, ranks=1)) == {}
 
@@ -695,7 +811,9 @@ def test_a_share_of_one_is_all_of_a_dataset(tmp_path: Path) -> None:
     assert "all of it, or one sample" in lost(listed)["dataset_mixer_list"]
 
 
-def test_completions_of_axolotl_take_the_tokenizer_and_the_end_that_they_have(tmp_path: Path) -> None:
+def test_completions_of_axolotl_take_the_tokenizer_and_the_end_that_they_have(
+    tmp_path: Path,
+) -> None:
     text = (
         "base_model: m\nbase_model_config: other\nsequence_len: 8\nmicro_batch_size: 1\n"
         "datasets: [{path: a/b, type: completion, split: 'train[:10%]'}]\n"
@@ -703,9 +821,13 @@ def test_completions_of_axolotl_take_the_tokenizer_and_the_end_that_they_have(tm
     found = converted(tmp_path, text, ranks=1)
     assert found.mixture.sources[0].tokenise == Tokenising("other", special_tokens=True)
     assert "end token" in lost(found)[""]
-    assert any("rounded down" in one.message for one in found.problems if one.key == "datasets[0].split")
+    assert any(
+        "rounded down" in one.message for one in found.problems if one.key == "datasets[0].split"
+    )
     packed = converted(tmp_path, f"{text}sample_packing: true\n", ranks=1)
-    assert packed.mixture.pack is not None and packed.mixture.pack["eos"] is True and not lost(packed)
+    assert (
+        packed.mixture.pack is not None and packed.mixture.pack["eos"] is True and not lost(packed)
+    )
 
 
 def test_rows_of_nemo_are_as_long_as_its_data_says(tmp_path: Path) -> None:
@@ -715,13 +837,17 @@ def test_rows_of_nemo_are_as_long_as_its_data_says(tmp_path: Path) -> None:
 
 
 def test_weights_of_manifests_are_no_paths(tmp_path: Path) -> None:
-    found = converted(tmp_path, "input_cfg: [{type: nemo, manifest_filepath: [[a.json, 3], [b.json, 2]]}]\n")
+    found = converted(
+        tmp_path, "input_cfg: [{type: nemo, manifest_filepath: [[a.json, 3], [b.json, 2]]}]\n"
+    )
     assert [Path(path).name for path in found.mixture.sources[0].path] == ["a.json", "b.json"]
     assert "weights of their own" in lost(found)["input_cfg[0].manifest_filepath"]
 
 
 def test_passes_that_are_not_said_are_lost_where_datasets_are_interleaved(tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text('{"a": {"file_name": "a.json"}, "b": {"file_name": "b.json"}}')
+    (tmp_path / "dataset_info.json").write_text(
+        '{"a": {"file_name": "a.json"}, "b": {"file_name": "b.json"}}'
+    )
     text = f"stage: sft\ndataset: a,b\ndataset_dir: {tmp_path}\nmix_strategy: interleave_under\n"
     assert "the run has 3" in lost(converted(tmp_path, text, ranks=1))[""]
     assert not lost(converted(tmp_path, f"{text}num_train_epochs: 1\n", ranks=1))

@@ -48,14 +48,22 @@ def mixed(inputs: Any = TABLES, **options: Any) -> Any:
 
 def counted(weights: dict[str, float], block: int, rows: int) -> Counter[str]:
     inputs = {name: [{"source": name}] for name in weights}
-    return Counter(row["source"] for row in block_mixture_interleave(inputs, weights, block_size=block).take(rows))
+    return Counter(
+        row["source"]
+        for row in block_mixture_interleave(inputs, weights, block_size=block).take(rows)
+    )
 
 
 # ---------------------------------------------------------------- the face is the core
 
 
 def test_the_face_gives_what_the_core_gives() -> None:
-    core = ps.mix({n: ps.from_sequence(t) for n, t in TABLES.items()}, {"a": 0.3, "b": 0.7}, seed=42, block_size=10)
+    core = ps.mix(
+        {n: ps.from_sequence(t) for n, t in TABLES.items()},
+        {"a": 0.3, "b": 0.7},
+        seed=42,
+        block_size=10,
+    )
     face, plain = mixed(), iter(core)
     rows = iter(face)
     for _ in range(60):
@@ -71,9 +79,15 @@ def test_the_face_over_streams_gives_what_the_core_gives() -> None:
 
 def test_a_mixed_source_gives_what_the_core_gives() -> None:
     source = MixedShardedSource(sources(), {"a": 0.3, "b": 0.7}, block_size=10, seed=42)
-    core = ps.mix({n: ps.from_sequence(t) for n, t in TABLES.items()}, {"a": 0.3, "b": 0.7}, seed=42, block_size=10)
+    core = ps.mix(
+        {n: ps.from_sequence(t) for n, t in TABLES.items()},
+        {"a": 0.3, "b": 0.7},
+        seed=42,
+        block_size=10,
+    )
     rows = [
-        {k: v for k, v in row.items() if k != "__source__"} for row in islice(source.open_shard("mixed_shard_0"), 200)
+        {k: v for k, v in row.items() if k != "__source__"}
+        for row in islice(source.open_shard("mixed_shard_0"), 200)
     ]
     assert rows == list(core.limit(200))
 
@@ -82,8 +96,14 @@ def test_the_result_is_a_dataset_that_trainers_take() -> None:
     data = mixed()
     assert isinstance(data, IterableDataset) and isinstance(data, torch.utils.data.IterableDataset)
     assert data.column_names == ["text", "id"]
-    steps = data.map(lambda row: {"up": row["text"].upper()}).filter(lambda row: row["id"] % 2 == 0).take(20)
-    assert [row["up"] for row in steps] == [t.upper() for t in texts(data, 100) if int(t[1:]) % 2 == 0][:20]
+    steps = (
+        data.map(lambda row: {"up": row["text"].upper()})
+        .filter(lambda row: row["id"] % 2 == 0)
+        .take(20)
+    )
+    assert [row["up"] for row in steps] == [
+        t.upper() for t in texts(data, 100) if int(t[1:]) % 2 == 0
+    ][:20]
     assert next(iter(data.with_format("torch")))["id"].dtype == torch.int64
     assert mixed({"a": table("a", 3), "b": Dataset.from_dict({"other": [1]})}).column_names is None
 
@@ -102,11 +122,20 @@ def test_streams_tables_lists_and_functions_in_one_mixture() -> None:
 
 
 def test_rows_of_every_format_are_those_of_the_dataset() -> None:
-    lists = Dataset.from_dict({"x": [[i, i + 1] for i in range(40)], "y": [None if i % 3 else "y" for i in range(40)]})
-    variants = [lists, lists.select(range(30, 0, -1)), lists.select_columns(["y"]), lists.with_format(columns=["y"])]
+    lists = Dataset.from_dict(
+        {"x": [[i, i + 1] for i in range(40)], "y": [None if i % 3 else "y" for i in range(40)]}
+    )
+    variants = [
+        lists,
+        lists.select(range(30, 0, -1)),
+        lists.select_columns(["y"]),
+        lists.with_format(columns=["y"]),
+    ]
     for data in variants:
         assert list(ps.from_sequence(data)) == list(data)
-        assert list(ps.from_sequence(data).shuffle(seed=3)) == [data[i] for i in shuffled(len(data))]
+        assert list(ps.from_sequence(data).shuffle(seed=3)) == [
+            data[i] for i in shuffled(len(data))
+        ]
     assert list(ps.from_iterable(HubStream(lists.to_iterable_dataset(num_shards=3)))) == list(lists)
     arrays = list(ps.from_sequence(lists.with_format("numpy")))
     assert arrays[3]["x"].tolist() == [3, 4]
@@ -139,7 +168,9 @@ def test_shares_that_floats_round_down(share: float) -> None:
 def test_every_block_is_exact() -> None:
     found = [t[0] for t in texts(mixed(), 500)]
     assert all(found[i : i + 10].count("a") == 3 for i in range(0, 500, 10))
-    assert len({"".join(found[i : i + 10]) for i in range(0, 500, 10)}) > 20, "blocks differ in their order"
+    assert len({"".join(found[i : i + 10]) for i in range(0, 500, 10)}) > 20, (
+        "blocks differ in their order"
+    )
 
 
 def test_neighbouring_seeds_are_unrelated() -> None:
@@ -155,7 +186,9 @@ def test_no_seed_is_a_seed() -> None:
     # Two runs without a seed were different, and a seed of 0 was taken for none.
     assert_same_run(lambda: mixed(seed=None), lambda: mixed(seed=0), steps=200)
     one, two = (MixedShardedSource(sources(), block_size=10) for _ in range(2))
-    assert_same_run(lambda: one.open_shard("mixed_shard_0"), lambda: two.open_shard("mixed_shard_0"), steps=200)
+    assert_same_run(
+        lambda: one.open_shard("mixed_shard_0"), lambda: two.open_shard("mixed_shard_0"), steps=200
+    )
 
 
 # ---------------------------------------------------------------- stop rules
@@ -172,14 +205,19 @@ def test_stop_rules_end_where_they_say(streams: int) -> None:
             for weight in (0.1, 0.5):
                 runs = {
                     stop: texts(
-                        block_mixture_interleave(inputs, {"a": weight, "b": 1 - weight}, block, stop=stop), 5_000
+                        block_mixture_interleave(
+                            inputs, {"a": weight, "b": 1 - weight}, block, stop=stop
+                        ),
+                        5_000,
                     )
                     for stop in ("first_exhausted", "all_exhausted", "all_exhausted_oversample")
                 }
                 assert_covers(runs["all_exhausted"], every)
                 assert max(Counter(runs["first_exhausted"]).values()) == 1
                 ended = [
-                    n for n, size in (("a", a), ("b", b)) if sum(t[0] == n for t in runs["first_exhausted"]) == size
+                    n
+                    for n, size in (("a", a), ("b", b))
+                    if sum(t[0] == n for t in runs["first_exhausted"]) == size
                 ]
                 assert ended, "no input was given whole"
                 assert set(runs["all_exhausted_oversample"]) == set(every)
@@ -189,7 +227,9 @@ def test_stop_rules_end_where_they_say(streams: int) -> None:
 def test_restart_goes_on_and_keeps_the_order_of_each_source() -> None:
     rows = texts(mixed(), 1_000)
     for name, size in (("a", A), ("b", B)):
-        assert [int(t[1:]) for t in rows if t[0] == name] == [i % size for i in range(sum(t[0] == name for t in rows))]
+        assert [int(t[1:]) for t in rows if t[0] == name] == [
+            i % size for i in range(sum(t[0] == name for t in rows))
+        ]
 
 
 @pytest.mark.parametrize("stop", ["RESTART", "all", ""])
@@ -221,7 +261,14 @@ def test_a_source_of_weight_0_is_never_opened() -> None:
         raise AssertionError("opened")
         yield
 
-    assert len(list(block_mixture_interleave({"a": TABLES["a"], "n": never}, {"a": 1, "n": 0}).take(100))) == 100
+    assert (
+        len(
+            list(
+                block_mixture_interleave({"a": TABLES["a"], "n": never}, {"a": 1, "n": 0}).take(100)
+            )
+        )
+        == 100
+    )
 
 
 # ---------------------------------------------------------------- states
@@ -267,13 +314,18 @@ QUICK = [("tables", "restart"), ("streams", "all_exhausted"), ("both", "restart"
 @pytest.mark.parametrize(
     "inputs,stop",
     [
-        pytest.param(INPUTS[name], stop, id=f"{name}-{stop}", marks=slow_if((name, stop) not in QUICK))
+        pytest.param(
+            INPUTS[name], stop, id=f"{name}-{stop}", marks=slow_if((name, stop) not in QUICK)
+        )
         for name in INPUTS
         for stop in ("restart", "all_exhausted")
     ],
 )
 def test_resumes_at_every_position(inputs: Any, stop: str) -> None:
-    small = {n: d.take(9) if isinstance(d, IterableDataset) else d.select(range(9)) for n, d in inputs.items()}
+    small = {
+        n: d.take(9) if isinstance(d, IterableDataset) else d.select(range(9))
+        for n, d in inputs.items()
+    }
     assert_resumes(lambda: Iterated(lambda: mixed(small, stop=stop)), steps=20, at_most=3)
 
 
@@ -291,7 +343,9 @@ def test_a_state_is_loaded_into_a_new_process() -> None:
 
 def test_a_state_behind_other_steps_is_exact() -> None:
     def steps() -> Any:
-        return mixed().map(lambda row: {"n": row["id"] + 1}).filter(lambda row: row["n"] % 2).take(120)
+        return (
+            mixed().map(lambda row: {"n": row["id"] + 1}).filter(lambda row: row["n"] % 2).take(120)
+        )
 
     want = texts(steps())
     for at in (0, 1, 37, 119, 120):
@@ -377,7 +431,10 @@ def test_one_state_for_any_number_of_ranks() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_ranks_over_streams_share_out_one_sequence(world: int) -> None:
     want = texts(mixed(STREAMS, stop="all_exhausted"))
-    rows = [texts(split_dataset_by_node(mixed(STREAMS, stop="all_exhausted"), r, world)) for r in range(world)]
+    rows = [
+        texts(split_dataset_by_node(mixed(STREAMS, stop="all_exhausted"), r, world))
+        for r in range(world)
+    ]
     assert_covers([t for rank in rows for t in rank], want)
     assert rows[0] == want[::world]
 
@@ -400,7 +457,10 @@ def test_workers_of_a_torch_loader_share_out_the_rows() -> None:
     for inputs in (TABLES, STREAMS):
         data = mixed(inputs, stop="all_exhausted", lanes=2)
         batches = torch.utils.data.DataLoader(data, batch_size=5, num_workers=2)
-        assert_covers([t for batch in batches for t in batch["text"]], [*texts(TABLES["a"]), *texts(TABLES["b"])])
+        assert_covers(
+            [t for batch in batches for t in batch["text"]],
+            [*texts(TABLES["a"]), *texts(TABLES["b"])],
+        )
 
 
 # ---------------------------------------------------------------- schedules
@@ -411,7 +471,9 @@ def points(*given: tuple[int, float]) -> list[WeightSchedulePoint]:
 
 
 def test_the_weights_that_the_page_prints() -> None:
-    scheduler = WeightScheduler(points((0, 0.2), (10_000, 0.5), (50_000, 0.8)), interpolation="linear")
+    scheduler = WeightScheduler(
+        points((0, 0.2), (10_000, 0.5), (50_000, 0.8)), interpolation="linear"
+    )
     assert repr(scheduler.get_weights(0)) == "{'code': 0.2, 'text': 0.8}"
     assert repr(scheduler.get_weights(5_000)) == "{'code': 0.35, 'text': 0.65}"
     assert repr(scheduler.get_weights(10_000)) == "{'code': 0.5, 'text': 0.5}"
@@ -421,7 +483,10 @@ def test_the_weights_that_the_page_prints() -> None:
 
 
 def test_interpolations() -> None:
-    made = {kind: WeightScheduler(points((10, 0.5), (0, 0.2)), kind) for kind in ("step", "linear", "cosine")}
+    made = {
+        kind: WeightScheduler(points((10, 0.5), (0, 0.2)), kind)
+        for kind in ("step", "linear", "cosine")
+    }
     assert [made[kind].get_weights(5)["code"] for kind in made] == [0.2, 0.35, 0.35]
     cosine = WeightScheduler(points((0, 0.2), (10_000, 0.5)), "cosine")
     assert cosine.get_weights(2_500)["code"] == pytest.approx(0.24393398282201786, abs=1e-12)
@@ -440,7 +505,12 @@ def test_a_schedule_counts_samples() -> None:
     inputs = {"code": [{"s": 1}], "text": [{"s": 0}]}
     scheduler = WeightScheduler(points((0, 0.2), (100, 0.8)))
     rows = list(
-        islice(MixedShardedSource(inputs, weight_scheduler=scheduler, block_size=10).open_shard("mixed_shard_0"), 200)
+        islice(
+            MixedShardedSource(inputs, weight_scheduler=scheduler, block_size=10).open_shard(
+                "mixed_shard_0"
+            ),
+            200,
+        )
     )
     found = np.asarray([row["s"] for row in rows]).reshape(-1, 10).sum(1)
     assert found.tolist() == [2] * 10 + [8] * 10
@@ -463,7 +533,9 @@ def test_sources_that_are_not_in_the_schedule_are_refused_by_name() -> None:
     with pytest.raises(ps.ConfigError, match=r"unknown \['text'\]"):
         MixedShardedSource({"code": [1]}, weight_scheduler=scheduler)
     with pytest.raises(ps.ConfigError, match=r"weights must name the sources; missing \['text'\]"):
-        MixedShardedSource({"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler)
+        MixedShardedSource(
+            {"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler
+        )
 
 
 def sources() -> dict[str, HFDatasetShardedSource]:

@@ -42,11 +42,22 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for folder in ("code_data", "text_data", "data1", "data2"):
         Path(folder).mkdir()
-        pq.write_table(pa.table({"text": [f"{folder} word " * (1 + i % 9) for i in range(60)]}), f"{folder}/0.parquet")
-    Path("data2/a.json").write_text("".join(json.dumps({"content": f"line {i}"}) + "\n" for i in range(20)))
-    words = Tokenizer(models.WordLevel({"<unk>": 0, "<pad>": 1, "word": 2, "code_data": 3, "text_data": 4}, "<unk>"))
+        pq.write_table(
+            pa.table({"text": [f"{folder} word " * (1 + i % 9) for i in range(60)]}),
+            f"{folder}/0.parquet",
+        )
+    Path("data2/a.json").write_text(
+        "".join(json.dumps({"content": f"line {i}"}) + "\n" for i in range(20))
+    )
+    words = Tokenizer(
+        models.WordLevel(
+            {"<unk>": 0, "<pad>": 1, "word": 2, "code_data": 3, "text_data": 4}, "<unk>"
+        )
+    )
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast: Any = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", pad_token="<pad>")
+    fast: Any = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", pad_token="<pad>"
+    )
     fast.save_pretrained("meta-llama/Llama-2-7b")
     return tmp_path
 
@@ -60,7 +71,10 @@ def begins(given: Any, n: int) -> Counter[str]:
 
 
 def sharded() -> dict[str, HFDatasetShardedSource]:
-    return {"code": HFDatasetShardedSource(rows("code", 30)), "text": HFDatasetShardedSource(rows("text", 50))}
+    return {
+        "code": HFDatasetShardedSource(rows("code", 30)),
+        "text": HFDatasetShardedSource(rows("text", 50)),
+    }
 
 
 def test_quick_start() -> None:
@@ -85,8 +99,12 @@ def test_equal_weights() -> None:
 
 
 def test_rows_tell_their_source() -> None:
-    mixed = MixedShardedSource(sharded(), weights={"code": 0.3, "text": 0.7}, block_size=1000, seed=42)
-    found = Counter(row["__source__"] for row in islice(mixed.open_shard(mixed.shard_names[0]), 1_000))
+    mixed = MixedShardedSource(
+        sharded(), weights={"code": 0.3, "text": 0.7}, block_size=1000, seed=42
+    )
+    found = Counter(
+        row["__source__"] for row in islice(mixed.open_shard(mixed.shard_names[0]), 1_000)
+    )
     assert found == {"code": 300, "text": 700}
 
 
@@ -96,7 +114,9 @@ def test_weights_change_over_the_run(interpolation: Any) -> None:
     schedule = [WeightSchedulePoint(step=s, weights={"code": w, "text": 1 - w}) for s, w in points]
     scheduler = WeightScheduler(schedule=schedule, interpolation=interpolation)
     mixed = MixedShardedSource(sources=sharded(), weight_scheduler=scheduler, block_size=100)
-    found = [row["__source__"] == "code" for row in islice(mixed.open_shard(mixed.shard_names[0]), 6_000)]
+    found = [
+        row["__source__"] == "code" for row in islice(mixed.open_shard(mixed.shard_names[0]), 6_000)
+    ]
     assert sum(found[:100]) in range(20, 23) and sum(found[5_000:]) == 800
     assert sum(found[1_000:1_100]) in range(49, 53)
 
@@ -108,21 +128,30 @@ def test_three_ways_to_stop() -> None:
 
     assert len(given("restart")) == 1_000
     assert len(given("first_exhausted")) in range(58, 63)
-    assert sorted(given("all_exhausted")) == sorted([f"code{i}" for i in range(30)] + [f"text{i}" for i in range(50)])
+    assert sorted(given("all_exhausted")) == sorted(
+        [f"code{i}" for i in range(30)] + [f"text{i}" for i in range(50)]
+    )
 
 
 def test_the_pipeline(page: Path) -> None:
     config = PipelineConfig(
         datasets=[
-            DatasetConfig(name=name, data_files=f"{name}_data/*.parquet", tokenizer="meta-llama/Llama-2-7b")
+            DatasetConfig(
+                name=name, data_files=f"{name}_data/*.parquet", tokenizer="meta-llama/Llama-2-7b"
+            )
             for name in ("code", "text")
         ],
-        mix=MixStageConfig(weights={"code": 0.3, "text": 0.7}, block_size=1000, stop_strategy="restart"),
+        mix=MixStageConfig(
+            weights={"code": 0.3, "text": 0.7}, block_size=1000, stop_strategy="restart"
+        ),
     )
     found = Counter[str]()
     with Pipeline.from_config(config).source().tokenize().mix().load().build() as loader:
         for batch in islice(loader, 125):
-            assert batch["input_ids"].shape == batch["attention_mask"].shape and len(batch["input_ids"]) == 8
+            assert (
+                batch["input_ids"].shape == batch["attention_mask"].shape
+                and len(batch["input_ids"]) == 8
+            )
             found.update(batch["__source__"].tolist())
             first = batch["input_ids"][:, 0]
             assert ((first == 3) == (batch["__source__"] == "code")).all()
@@ -133,7 +162,8 @@ def test_settings_with_weights_and_a_schedule() -> None:
     config = MixStageConfig(
         weights={"code": 0.3, "text": 0.7},
         weight_schedule=[
-            WeightSchedulePoint(step=s, weights={"code": w, "text": 1 - w}) for s, w in ((0, 0.2), (9, 0.5))
+            WeightSchedulePoint(step=s, weights={"code": w, "text": 1 - w})
+            for s, w in ((0, 0.2), (9, 0.5))
         ],
         weight_schedule_type="linear",
         block_size=1000,
@@ -147,7 +177,9 @@ def test_sources_one_after_the_other(page: Path) -> None:
     combined = CompositeShardedSource(
         [ParquetShardedSource("data1/*.parquet"), ParquetShardedSource("data2/*.parquet")]
     )
-    found = [row["text"][:5] for shard in combined.shard_names for row in combined.open_shard(shard)]
+    found = [
+        row["text"][:5] for shard in combined.shard_names for row in combined.open_shard(shard)
+    ]
     assert found == ["data1"] * 60 + ["data2"] * 60
 
 
@@ -168,6 +200,8 @@ def test_the_legacy_mixture(page: Path) -> None:
 
 
 def test_equal_seeds_are_equal_runs() -> None:
-    one, two, three = (block_mixture_interleave({n: rows(n, 40) for n in NAMES}, seed=s) for s in (42, 42, 123))
+    one, two, three = (
+        block_mixture_interleave({n: rows(n, 40) for n in NAMES}, seed=s) for s in (42, 42, 123)
+    )
     first = list(one.take(500))
     assert first == list(two.take(500)) and first != list(three.take(500))

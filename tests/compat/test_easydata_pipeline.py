@@ -49,22 +49,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name).mkdir()
         for part in range(2):
             rows = [" ".join(rng.choice(WORDS, rng.integers(1, 20))) for _ in range(25)]
-            pq.write_table(pa.table({"text": rows, "id": range(25)}), place / name / f"{part}.parquet")
+            pq.write_table(
+                pa.table({"text": rows, "id": range(25)}), place / name / f"{part}.parquet"
+            )
     (place / "json").mkdir()
-    (place / "json/lines.json").write_text("".join(json.dumps({"content": f"l{i}"}) + "\n" for i in range(10)))
+    (place / "json/lines.json").write_text(
+        "".join(json.dumps({"content": f"l{i}"}) + "\n" for i in range(10))
+    )
     (place / "json/array.json").write_text(json.dumps([{"content": f"a{i}"} for i in range(10)]))
     vocabulary = {word: i for i, word in enumerate(["<unk>", "<pad>", *WORDS])}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(place / "tokenizer.json"))
-    fast: Any = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", pad_token="<pad>")
+    fast: Any = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", pad_token="<pad>"
+    )
     fast.save_pretrained(place / "words")
     return place
 
 
 def config(folder: Path, **stages: Any) -> PipelineConfig:
     datasets = [
-        DatasetConfig(name=name, data_files=f"{folder}/{name}/*.parquet", tokenizer=f"{folder}/words")
+        DatasetConfig(
+            name=name, data_files=f"{folder}/{name}/*.parquet", tokenizer=f"{folder}/words"
+        )
         for name in ("code", "text")
     ]
     mixing = MixStageConfig(weights={"code": 0.3, "text": 0.7}, block_size=10)
@@ -84,7 +92,9 @@ def test_batches_are_arrays_of_eight_rows(folder: Path) -> None:
         shape = batch["input_ids"].shape
         assert shape[0] == 8 and batch["attention_mask"].shape == shape
         assert batch["input_ids"].dtype == batch["attention_mask"].dtype == np.int32
-        assert (batch["input_ids"][batch["attention_mask"] == 0] == 1).all(), "padded with the tokenizer's own token"
+        assert (batch["input_ids"][batch["attention_mask"] == 0] == 1).all(), (
+            "padded with the tokenizer's own token"
+        )
         assert (batch["input_ids"][batch["attention_mask"] == 1] > 1).all()
         assert set(batch["__source__"].tolist()) <= {"code", "text"}
     rows = [s for batch in islice(built(folder), 50) for s in batch["__source__"].tolist()]
@@ -94,11 +104,15 @@ def test_batches_are_arrays_of_eight_rows(folder: Path) -> None:
 def test_the_pipeline_is_the_core(folder: Path) -> None:
     stages = Pipeline(config(folder)).source().tokenize()
     inputs = {
-        name: rows.map(lambda row, name=name: {**row, "__source__": name}) for name, rows in stages.get_data().items()
+        name: rows.map(lambda row, name=name: {**row, "__source__": name})
+        for name, rows in stages.get_data().items()
     }
     core = ps.mix(inputs, {"code": 0.3, "text": 0.7}, block_size=10).batch(8, True, Padded(1))
     for face, plain in zip(islice(built(folder), 20), core, strict=False):
-        assert all(np.array_equal(face[name], plain[name]) for name in plain) and face.keys() == plain.keys()
+        assert (
+            all(np.array_equal(face[name], plain[name]) for name in plain)
+            and face.keys() == plain.keys()
+        )
 
 
 def test_the_pipeline_resumes_and_is_dealt_out(folder: Path) -> None:
@@ -107,7 +121,10 @@ def test_the_pipeline_resumes_and_is_dealt_out(folder: Path) -> None:
     made = Pipeline(config(folder, mix=ended)).source().tokenize().mix().load().get_data()["mixed"]
 
     def texts(batch: Any) -> list[Any]:
-        return [ids[mask.astype(bool)] for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
+        return [
+            ids[mask.astype(bool)]
+            for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+        ]
 
     assert_elastic(lambda rank, world: ps.Loader(made, rank=rank, world_size=world), rows=texts)
 
@@ -124,7 +141,9 @@ def test_threads_change_nothing(folder: Path) -> None:
 
 def test_no_seed_is_reproducible_and_0_is_a_seed(folder: Path) -> None:
     def sources(**options: Any) -> list[str]:
-        mixing = MixStageConfig(weights={"code": 0.3, "text": 0.7}, block_size=10, seed=options.pop("own", None))
+        mixing = MixStageConfig(
+            weights={"code": 0.3, "text": 0.7}, block_size=10, seed=options.pop("own", None)
+        )
         made = built(folder, mix=mixing, **options)
         return [s for batch in islice(made, 10) for s in batch["__source__"].tolist()]
 
@@ -134,9 +153,16 @@ def test_no_seed_is_reproducible_and_0_is_a_seed(folder: Path) -> None:
 
 
 def test_a_schedule_holds_where_weights_are_given_too(folder: Path) -> None:
-    points = [WeightSchedulePoint(0, {"code": 0.2, "text": 0.8}), WeightSchedulePoint(80, {"code": 0.5, "text": 0.5})]
-    mixing = MixStageConfig(weights={"code": 0.3, "text": 0.7}, weight_schedule=points, block_size=10)
-    rows = [s for batch in islice(built(folder, mix=mixing), 20) for s in batch["__source__"].tolist()]
+    points = [
+        WeightSchedulePoint(0, {"code": 0.2, "text": 0.8}),
+        WeightSchedulePoint(80, {"code": 0.5, "text": 0.5}),
+    ]
+    mixing = MixStageConfig(
+        weights={"code": 0.3, "text": 0.7}, weight_schedule=points, block_size=10
+    )
+    rows = [
+        s for batch in islice(built(folder, mix=mixing), 20) for s in batch["__source__"].tolist()
+    ]
     assert (rows[:80].count("code"), rows[80:].count("code")) == (16, 40)
 
 
@@ -146,14 +172,22 @@ def test_a_schedule_holds_where_weights_are_given_too(folder: Path) -> None:
 def test_tokenizers_by_folder_file_object_and_settings(folder: Path) -> None:
     from transformers import AutoTokenizer
 
-    spelled = [f"{folder}/words", f"{folder}/tokenizer.json", AutoTokenizer.from_pretrained(f"{folder}/words")]
+    spelled = [
+        f"{folder}/words",
+        f"{folder}/tokenizer.json",
+        AutoTokenizer.from_pretrained(f"{folder}/words"),
+    ]
     spelled.append(TokenizerConfig(f"{folder}/words", return_attention_mask=False))
     rows = []
     for tokenizer in spelled:
         made = PipelineConfig(
-            datasets=[DatasetConfig(f"{folder}/code/0.parquet")], default_tokenizer=tokenizer, load=INLINE
+            datasets=[DatasetConfig(f"{folder}/code/0.parquet")],
+            default_tokenizer=tokenizer,
+            load=INLINE,
         )
-        rows.append([row["input_ids"].tolist() for row in Pipeline(made).source().tokenize().build()])
+        rows.append(
+            [row["input_ids"].tolist() for row in Pipeline(made).source().tokenize().build()]
+        )
     assert rows[0] == rows[1] == rows[2] == rows[3]
     text = pq.read_table(folder / "code/0.parquet")["text"][3].as_py()
     assert rows[0][3] == [2 + WORDS.index(word) for word in text.split()]
@@ -178,13 +212,18 @@ def test_rows_before_tokenising(folder: Path) -> None:
     )
     rows = list(Pipeline(PipelineConfig(datasets=[one], load=INLINE)).source().tokenize().build())
     assert [row["id"] for row in rows] == [0, 1, 2, 3]
-    assert all(row.keys() == {"input_ids", "attention_mask", "id"} and len(row["input_ids"]) == 1 for row in rows)
+    assert all(
+        row.keys() == {"input_ids", "attention_mask", "id"} and len(row["input_ids"]) == 1
+        for row in rows
+    )
 
 
 def test_errors_of_tokenising_name_what_is_wrong(folder: Path) -> None:
     def rows(**options: Any) -> list[Any]:
         one = DatasetConfig(name="d", data_files=f"{folder}/code/0.parquet", **options)
-        return list(Pipeline(PipelineConfig(datasets=[one], load=INLINE)).source().tokenize().build())
+        return list(
+            Pipeline(PipelineConfig(datasets=[one], load=INLINE)).source().tokenize().build()
+        )
 
     with pytest.raises(ps.ConfigError, match="'d' has no tokenizer"):
         rows()
@@ -199,7 +238,10 @@ def test_errors_of_tokenising_name_what_is_wrong(folder: Path) -> None:
 
 def test_padding() -> None:
     batch = Padded(3)(
-        [{"input_ids": np.array([1, 2]), "labels": [1], "x": [0.5]}, {"input_ids": [], "labels": [], "x": [1]}]
+        [
+            {"input_ids": np.array([1, 2]), "labels": [1], "x": [0.5]},
+            {"input_ids": [], "labels": [], "x": [1]},
+        ]
     )
     assert batch["input_ids"].tolist() == [[1, 2], [3, 3]]
     assert batch["attention_mask"].tolist() == [[1, 1], [0, 0]]
@@ -215,11 +257,17 @@ def test_padding() -> None:
 @pytest.mark.parametrize("strategy", ["greedy", "pool", "first_fit"])
 def test_packing_loses_no_token(folder: Path, strategy: str) -> None:
     # A document that filled several rows lost all but the last; too long ones came out too long.
-    asked = PackStageConfig(seq_length=8, strategy=strategy, eos_token_id=99, pad_token_id=0, shuffle_packed=False)
+    asked = PackStageConfig(
+        seq_length=8, strategy=strategy, eos_token_id=99, pad_token_id=0, shuffle_packed=False
+    )
     stages = Pipeline(config(folder, pack=asked)).source().tokenize()
     want = [token for row in stages.get_data()["code"] for token in row["input_ids"].tolist()]
     rows = list(stages.pack().get_data()["code"])
-    assert all(len(row[name]) == 8 for row in rows for name in ("input_ids", "attention_mask", "segment_ids"))
+    assert all(
+        len(row[name]) == 8
+        for row in rows
+        for name in ("input_ids", "attention_mask", "segment_ids")
+    )
     kept = [row["input_ids"][row["attention_mask"] == 1] for row in rows]
     tokens = np.concatenate(kept)
     assert sorted(tokens[tokens != 99].tolist()) == sorted(want) and (tokens == 99).sum() == 50
@@ -234,16 +282,30 @@ def test_packing_a_mixture(folder: Path) -> None:
     ended = MixStageConfig(stop_strategy="all_exhausted")
 
     def make() -> ps.Loader:
-        stages = Pipeline(config(folder, pack=asked, load=load, mix=ended, seed=3)).source().tokenize().mix().pack()
+        stages = (
+            Pipeline(config(folder, pack=asked, load=load, mix=ended, seed=3))
+            .source()
+            .tokenize()
+            .mix()
+            .pack()
+        )
         return stages.load().build()
 
     batches = list(make())
     assert all(batch["input_ids"].shape == (4, 16) for batch in batches)
     assert_resumes(make, steps=6, every=2)
     without = PackStageConfig(seq_length=16, include_segment_ids=False, shuffle_packed=False)
-    rows = Pipeline(config(folder, pack=without)).source().tokenize().mix().pack().get_data()["mixed"]
+    rows = (
+        Pipeline(config(folder, pack=without)).source().tokenize().mix().pack().get_data()["mixed"]
+    )
     assert set(next(iter(rows))) == {"input_ids", "attention_mask", "__source__"}
-    off = Pipeline(config(folder, pack=PackStageConfig(enabled=False))).source().tokenize().mix().pack()
+    off = (
+        Pipeline(config(folder, pack=PackStageConfig(enabled=False)))
+        .source()
+        .tokenize()
+        .mix()
+        .pack()
+    )
     assert "segment_ids" not in next(iter(off.get_data()["mixed"]))
 
 
@@ -256,7 +318,9 @@ def test_what_is_saved_is_what_follows(folder: Path, tmp_path: Path) -> None:
         asked = SaveStageConfig(output_dir=f"{tmp_path}/{form}", format=form, max_shard_size="4KB")
         ended = MixStageConfig(stop_strategy="all_exhausted")
         stages = Pipeline(config(folder, save=asked, mix=ended)).source().tokenize().mix()
-        want = [(row["input_ids"].tolist(), row["__source__"]) for row in stages.get_data()["mixed"]]
+        want = [
+            (row["input_ids"].tolist(), row["__source__"]) for row in stages.get_data()["mixed"]
+        ]
         saved = stages.save()
         files = sorted((tmp_path / form).glob("shard-*"))
         assert len(files) > 1 and files[0].name == f"shard-00000.{form}"
@@ -271,10 +335,15 @@ def test_each_dataset_has_a_folder_or_its_own(folder: Path, tmp_path: Path) -> N
     made = [
         DatasetConfig(name="a", data_files=f"{folder}/code/*.parquet"),
         DatasetConfig(
-            name="b", data_files=f"{folder}/text/*.parquet", save_path=f"{tmp_path}/own", save_format="jsonl"
+            name="b",
+            data_files=f"{folder}/text/*.parquet",
+            save_path=f"{tmp_path}/own",
+            save_format="jsonl",
         ),
     ]
-    Pipeline(PipelineConfig(datasets=made, save=SaveStageConfig(output_dir=f"{tmp_path}/out"))).source().save()
+    Pipeline(
+        PipelineConfig(datasets=made, save=SaveStageConfig(output_dir=f"{tmp_path}/out"))
+    ).source().save()
     assert [path.name for path in (tmp_path / "out/a").iterdir()] == ["shard-00000.parquet"]
     assert "shard-00000.jsonl" in [path.name for path in (tmp_path / "own").iterdir()]
 
@@ -293,7 +362,10 @@ def rows(n: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl"])
 def test_files_are_no_larger_than_asked(form: str, tmp_path: Path) -> None:
     files = write_shards(
-        rows(3_000), tmp_path, SaveStageConfig(format=form, max_shard_size="20KB", compression="none"), None
+        rows(3_000),
+        tmp_path,
+        SaveStageConfig(format=form, max_shard_size="20KB", compression="none"),
+        None,
     )
     assert len(files) > 2 and list(ps.read(tmp_path)) == rows(3_000)
     room = 20_000 if form == "jsonl" else 24_000  # a table's footer comes on top
@@ -328,8 +400,13 @@ def test_columns_that_come_late_are_kept(form: str, tmp_path: Path) -> None:
 
 def test_packed_lines_are_read_back(tmp_path: Path) -> None:
     # What it wrote it could not read.
-    (file,) = write_shards(rows(5), tmp_path, SaveStageConfig(format="jsonl", compression="gzip"), None)
-    assert file.name == "shard-00000.jsonl.gz" and len(gzip.decompress(file.read_bytes()).splitlines()) == 5
+    (file,) = write_shards(
+        rows(5), tmp_path, SaveStageConfig(format="jsonl", compression="gzip"), None
+    )
+    assert (
+        file.name == "shard-00000.jsonl.gz"
+        and len(gzip.decompress(file.read_bytes()).splitlines()) == 5
+    )
     assert list(ps.read(tmp_path)) == rows(5)
 
 
@@ -344,7 +421,9 @@ def test_a_second_save_leaves_nothing_of_the_first(form: str, tmp_path: Path) ->
     with pytest.raises(ps.DataError, match="no rows"):
         write_shards([], tmp_path / "none", asked, None)
     with pytest.raises(ps.DataError, match=r"mappings|'x'|type"):
-        write_shards([{"x": 1}, {"x": [2]}], tmp_path / "bad", SaveStageConfig(format="parquet"), None)
+        write_shards(
+            [{"x": 1}, {"x": [2]}], tmp_path / "bad", SaveStageConfig(format="parquet"), None
+        )
 
 
 # ---------------------------------------------------------------- settings
@@ -383,7 +462,9 @@ def test_words_that_are_not_known_are_refused(folder: Path) -> None:
     with pytest.raises(ps.ConfigError, match="stop_strategy 'sometimes'"):
         MixStageConfig(stop_strategy="sometimes")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="interpolation"):
-        MixStageConfig(weight_schedule=[WeightSchedulePoint(0, {"a": 1})], weight_schedule_type="square")  # pyright: ignore[reportArgumentType]
+        MixStageConfig(
+            weight_schedule=[WeightSchedulePoint(0, {"a": 1})], weight_schedule_type="square"
+        )  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="sum to 1.2"):
         MixStageConfig(weights={"a": 0.5, "b": 0.7})
     with pytest.raises(ps.ConfigError, match="strategy 'best'"):
@@ -393,9 +474,13 @@ def test_words_that_are_not_known_are_refused(folder: Path) -> None:
     with pytest.raises(ps.ConfigError, match="unknown type 'xml'"):
         Pipeline(PipelineConfig(datasets=[DatasetConfig("x", type="xml")])).source()
     with pytest.raises(ps.ConfigError, match="have no splits"):
-        Pipeline(PipelineConfig(datasets=[DatasetConfig(f"{folder}/code/*.parquet", split="test")])).source()
+        Pipeline(
+            PipelineConfig(datasets=[DatasetConfig(f"{folder}/code/*.parquet", split="test")])
+        ).source()
     with pytest.raises(ps.ConfigError, match=r"missing \['text'\], unknown \['txt'\]"):
-        Pipeline(config(folder, mix=MixStageConfig(weights={"code": 0.3, "txt": 0.7}))).source().mix()
+        Pipeline(
+            config(folder, mix=MixStageConfig(weights={"code": 0.3, "txt": 0.7}))
+        ).source().mix()
     with pytest.raises(ps.ConfigError, match="unknown format"):
         write_shards([], folder, SaveStageConfig(format="xml"), None)
     with pytest.raises(ps.ConfigError, match="no compression 'rar'"):
@@ -406,7 +491,11 @@ def test_settings_from_a_mapping(folder: Path) -> None:
     # from_config(dict) raised an AttributeError.
     given = {
         "datasets": [
-            {"name": name, "data_files": f"{folder}/{name}/*.parquet", "tokenizer": f"{folder}/words"}
+            {
+                "name": name,
+                "data_files": f"{folder}/{name}/*.parquet",
+                "tokenizer": f"{folder}/words",
+            }
             for name in ("code", "text")
         ],
         "mix": {
@@ -437,7 +526,9 @@ def test_a_name_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     for streaming in (True, False):
         made = PipelineConfig(
-            datasets=[DatasetConfig("org/name", dataset_split_name="en")], streaming=streaming, load=INLINE
+            datasets=[DatasetConfig("org/name", dataset_split_name="en")],
+            streaming=streaming,
+            load=INLINE,
         )
         assert [row["text"] for row in Pipeline(made).source().build()] == ["a", "b"]
     assert asked[0] == (("org/name", "en"), {"split": "train", "streaming": True})
@@ -448,15 +539,21 @@ def test_a_name_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mixture(folder: Path, **options: Any) -> DatasetMixture:
     informs = [
-        TextDatasetInform(type="parquet", data_files=f"{folder}/code/*.parquet", content_field="text"),
+        TextDatasetInform(
+            type="parquet", data_files=f"{folder}/code/*.parquet", content_field="text"
+        ),
         TextDatasetInform(type="json", data_files=f"{folder}/json/*.json", content_field="content"),
     ]
-    return DatasetMixture(informs=informs, **{"mixture_weights": {"ds1": 0.7, "ds2": 0.3}, **options})
+    return DatasetMixture(
+        informs=informs, **{"mixture_weights": {"ds1": 0.7, "ds2": 0.3}, **options}
+    )
 
 
 def test_the_legacy_snippet(folder: Path) -> None:
     # It always raised a TypeError.
-    data = build_dataset(mixture(folder, block_mixture=True, mixture_block_size=20, streaming=True, seed=42))
+    data = build_dataset(
+        mixture(folder, block_mixture=True, mixture_block_size=20, streaming=True, seed=42)
+    )
     rows = list(data.take(200))
     assert all(row.keys() == {"text"} for row in rows)
     assert sum(row["text"][0] in "la" and row["text"][1:].isdigit() for row in rows) == 60
@@ -475,16 +572,25 @@ def test_legacy_options(folder: Path) -> None:
     every = [row["text"] for row in mixture(folder, stop_strategy="all_exhausted").build()]
     assert len(every) == 70
     joined = mixture(folder, block_mixture=False, mixture_weights=None).build()
-    assert_covers([row["text"] for row in joined][50:], [f"{a}{i}" for a in "la" for i in range(10)])
+    assert_covers(
+        [row["text"] for row in joined][50:], [f"{a}{i}" for a in "la" for i in range(10)]
+    )
     batch = next(iter(mixture(folder, batch_size=4, text_target_field="body").build()))
     assert len(batch["body"]) == 4
-    mixed = [r["text"] for r in mixture(folder, stop_strategy="all_exhausted", shuffle_buffer_size=30).build()]
+    mixed = [
+        r["text"]
+        for r in mixture(folder, stop_strategy="all_exhausted", shuffle_buffer_size=30).build()
+    ]
     assert sorted(mixed) == sorted(every) and mixed != every
-    kept = TextDatasetInform(data_files=f"{folder}/code/*.parquet", content_field="text", additional_fields=["id"])
+    kept = TextDatasetInform(
+        data_files=f"{folder}/code/*.parquet", content_field="text", additional_fields=["id"]
+    )
     assert list(DatasetMixture([kept]).build().take(2))[1]["id"] == 1
     with pytest.raises(ps.DataError, match="no field 'body', only text, id"):
         list(
-            DatasetMixture([TextDatasetInform(data_files=f"{folder}/code/*.parquet", content_field="body")])
+            DatasetMixture(
+                [TextDatasetInform(data_files=f"{folder}/code/*.parquet", content_field="body")]
+            )
             .build()
             .take(1)
         )
@@ -498,7 +604,9 @@ def test_the_type_counts_whatever_the_file_is_called(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"x": 0}\n{"x": 1}\n')
     (tmp_path / "b.data").write_text('{"x": 2}\n')
     for file, want in (("a.json", [0, 1]), ("b.data", [2])):
-        made = PipelineConfig(datasets=[DatasetConfig(f"{tmp_path}/{file}", type="jsonl")], load=INLINE)
+        made = PipelineConfig(
+            datasets=[DatasetConfig(f"{tmp_path}/{file}", type="jsonl")], load=INLINE
+        )
         assert [row["x"] for row in Pipeline(made).source().build()] == want
 
 
@@ -507,13 +615,19 @@ def test_settings_of_a_tokenizer_count_for_each_dataset(folder: Path) -> None:
     from transformers import AutoTokenizer
 
     made = [
-        DatasetConfig(f"{folder}/code/0.parquet", tokenizer=f"{folder}/words", tokenizer_kwargs={"pad_token": pad})
+        DatasetConfig(
+            f"{folder}/code/0.parquet",
+            tokenizer=f"{folder}/words",
+            tokenizer_kwargs={"pad_token": pad},
+        )
         for pad in ("<pad>", "<unk>")
     ]
     loaded: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         real = AutoTokenizer.from_pretrained
-        patch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **k: loaded.append(k) or real(*a, **k))
+        patch.setattr(
+            AutoTokenizer, "from_pretrained", lambda *a, **k: loaded.append(k) or real(*a, **k)
+        )
         Pipeline(PipelineConfig(datasets=made)).source().tokenize()
     assert [each["pad_token"] for each in loaded] == ["<pad>", "<unk>"]
     assert not any(each["trust_remote_code"] for each in loaded), (
@@ -528,7 +642,17 @@ def test_the_consumers_random_state_changes_nothing(folder: Path) -> None:
     def run(seed: int) -> list[list[int]]:
         random.seed(seed)
         asked = PackStageConfig(seq_length=16, shuffle_buffer_factor=1)
-        with Pipeline(config(folder, pack=asked)).source().tokenize().mix().pack().load().build() as loader:
-            return [batch["input_ids"].tolist() for batch in islice(loader, 5) if random.random() < 2]
+        with (
+            Pipeline(config(folder, pack=asked))
+            .source()
+            .tokenize()
+            .mix()
+            .pack()
+            .load()
+            .build() as loader
+        ):
+            return [
+                batch["input_ids"].tolist() for batch in islice(loader, 5) if random.random() < 2
+            ]
 
     assert run(1) == run(2)

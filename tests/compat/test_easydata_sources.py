@@ -39,7 +39,9 @@ def test_a_shard_is_a_file(parquet: str) -> None:
     source = ParquetShardedSource(parquet)
     assert source.num_shards() == 2 and len(source) == 20
     assert [Path(name).name for name in source.shard_names] == ["p0.parquet", "p1.parquet"]
-    assert [row["text"] for row in source.open_shard(source.shard_names[1])] == [f"1-{i}" for i in range(10)]
+    assert [row["text"] for row in source.open_shard(source.shard_names[1])] == [
+        f"1-{i}" for i in range(10)
+    ]
     with pytest.raises(ps.ConfigError, match="no shard 'p9'"):
         source.open_shard("p9")
     with pytest.raises(ps.ConfigError, match="storage_options"):
@@ -65,12 +67,17 @@ def test_blank_lines_are_no_rows_when_opening_at_a_row(tmp_path: Path) -> None:
 
 def test_every_format(tmp_path: Path) -> None:
     table = pa.table({"text": ["one", "two", "three"]})
-    with pa.OSFile(f"{tmp_path}/a.arrow", "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        pa.OSFile(f"{tmp_path}/a.arrow", "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
     (tmp_path / "a.csv").write_text("text\none\ntwo\nthree\n")
     (tmp_path / "a.txt").write_text("one\n\ntwo\nthree\n")
     (tmp_path / "array.json").write_text(json.dumps(table.to_pylist()))
-    (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    (tmp_path / "lines.json").write_text(
+        "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+    )
     made = {
         "a.arrow": ArrowShardedSource,
         "a.csv": CsvShardedSource,
@@ -83,7 +90,10 @@ def test_every_format(tmp_path: Path) -> None:
         assert list(source.dataset) == table.to_pylist(), file
         assert list(source.open_shard_at_row(source.shard_names[0], 2)) == [{"text": "three"}]
     named = TextShardedSource(f"{tmp_path}/a.txt", text_field="line")
-    assert list(named.open_shard_at_row(named.shard_names[0], 1)) == [{"line": "two"}, {"line": "three"}]
+    assert list(named.open_shard_at_row(named.shard_names[0], 1)) == [
+        {"line": "two"},
+        {"line": "three"},
+    ]
     assert named.dataset[0] == {"line": "one"}
 
 
@@ -115,13 +125,17 @@ def test_sources_of_other_people_are_mixed_and_joined() -> None:
     assert [row["v"] for row in both.open_shard_at_row("y", 3)] == ["y3", "y4"]
     assert len([*both.dataset]) == 11
     mixed = MixedShardedSource({"f": Foreign(), "h": [{"v": "z"}]}, stop_strategy="all_exhausted")
-    assert sorted(row["v"] for row in mixed.open_shard("mixed_shard_0")) == sorted(row["v"] for row in both.dataset)
+    assert sorted(row["v"] for row in mixed.open_shard("mixed_shard_0")) == sorted(
+        row["v"] for row in both.dataset
+    )
     assert_resumes(lambda: mixed.dataset)
 
 
 def test_the_source_is_added_to_a_copy() -> None:
     rows = {"a": [{"x": 1}], "b": [{"x": 2}]}
-    mixed = MixedShardedSource({name: HFDatasetShardedSource(given) for name, given in rows.items()}, block_size=2)
+    mixed = MixedShardedSource(
+        {name: HFDatasetShardedSource(given) for name, given in rows.items()}, block_size=2
+    )
     assert mixed.shard_names == ["mixed_shard_0"] and mixed.num_shards() == 1
     found = list(islice(mixed.open_shard("mixed_shard_0"), 20))
     assert {(row["x"], row["__source__"]) for row in found} == {(1, "a"), (2, "b")}
@@ -135,7 +149,8 @@ def test_a_nested_mixture_keeps_its_provenance() -> None:
     web = MixedShardedSource({"wiki": [{"x": 1}], "news": [{"x": 2}]}, block_size=2)
     mixed = MixedShardedSource({"web": web, "code": [{"x": 3}]}, block_size=2)
     found = {
-        (row["x"], row["__source__"], row["__source_path__"]) for row in islice(mixed.open_shard("mixed_shard_0"), 40)
+        (row["x"], row["__source__"], row["__source_path__"])
+        for row in islice(mixed.open_shard("mixed_shard_0"), 40)
     }
     assert found == {(1, "web", "web/wiki"), (2, "web", "web/news"), (3, "code", "code")}
     deep = MixedShardedSource({"all": mixed, "rest": [{"x": 4}]}, block_size=2)
@@ -166,8 +181,13 @@ def test_a_mixture_opens_at_any_row_at_once() -> None:
 @pytest.mark.slow
 def test_a_mixture_resumes_and_is_dealt_out(parquet: str) -> None:
     def make() -> ps.Dataset:
-        inputs = {"p": ParquetShardedSource(parquet), "h": HFDatasetShardedSource([{"text": str(i)} for i in range(7)])}
-        return MixedShardedSource(inputs, {"p": 0.7, "h": 0.3}, block_size=8, stop_strategy="all_exhausted").dataset
+        inputs = {
+            "p": ParquetShardedSource(parquet),
+            "h": HFDatasetShardedSource([{"text": str(i)} for i in range(7)]),
+        }
+        return MixedShardedSource(
+            inputs, {"p": 0.7, "h": 0.3}, block_size=8, stop_strategy="all_exhausted"
+        ).dataset
 
     assert len(make()) == 27
     assert_resumes(make)

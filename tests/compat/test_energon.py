@@ -68,11 +68,15 @@ class Plain(Texts):
 
 
 def samples(name: str, n: int) -> ps.Dataset:
-    return ps.from_sequence([TextSample(__key__=f"{name}{i}", text=f"{name}{i}") for i in range(n)], name=name)
+    return ps.from_sequence(
+        [TextSample(__key__=f"{name}{i}", text=f"{name}{i}") for i in range(n)], name=name
+    )
 
 
 def train(name: str, n: int, batch_size: int = 4, **options: Any) -> SavableDataset:
-    return get_train_dataset(samples(name, n), batch_size=batch_size, **{"task_encoder": Plain(), **options})
+    return get_train_dataset(
+        samples(name, n), batch_size=batch_size, **{"task_encoder": Plain(), **options}
+    )
 
 
 def take(loader: Any, n: int) -> list[Any]:
@@ -84,7 +88,9 @@ def take(loader: Any, n: int) -> list[Any]:
 
 @pytest.mark.parametrize("batch_size", [None, 1, 4, 11])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_the_length_of_a_loader_is_what_its_rank_gets(batch_size: int | None, drop_last: bool) -> None:
+def test_the_length_of_a_loader_is_what_its_rank_gets(
+    batch_size: int | None, drop_last: bool
+) -> None:
     for world_size in (1, 3, 32, 100):
         total = 0
         for rank in range(world_size):
@@ -97,7 +103,9 @@ def test_the_length_of_a_loader_is_what_its_rank_gets(batch_size: int | None, dr
                 task_encoder=Plain() if batch_size else None,
             )
             more = ConcatDataset(data, LimitDataset(data, 2), RepeatDataset(data, 2))
-            for one in (data, BatchDataset(data, 2, list), more) if rank in (0, 1, 17, 50, 99) else ():
+            for one in (
+                (data, BatchDataset(data, 2, list), more) if rank in (0, 1, 17, 50, 99) else ()
+            ):
                 assert len(one) == len(get_loader(one)) == len(list(get_loader(one)))
             total += len(data)
         assert batch_size not in (None, 1) or total == 50
@@ -113,7 +121,10 @@ def test_batches_made_of_items() -> None:
         yield len(texts)
 
     assert list(get_loader(BatchDataset(data, 2, firsts))) == ["a0", 2, "a4", 1]
-    assert list(get_loader(BatchDataset(data, 2, list, drop_last=True))) == [["a0", "a1"], ["a2", "a3"]]
+    assert list(get_loader(BatchDataset(data, 2, list, drop_last=True))) == [
+        ["a0", "a1"],
+        ["a2", "a3"],
+    ]
 
 
 def test_the_length_is_not_known_where_hooks_decide() -> None:
@@ -133,17 +144,29 @@ def test_a_pass_has_every_sample_once_in_a_new_order() -> None:
     assert sorted(first) == sorted(second) == sorted(f"a{i}" for i in range(20)) and first != second
     once = list(get_loader(train("a", 18, batch_size=5, repeat=False)))
     assert [len(batch) for batch in once] == [5, 5, 5, 3]
-    assert [len(batch) for batch in get_loader(train("a", 18, batch_size=5, repeat=False, batch_drop_last=True))] == [
-        5
-    ] * 3
+    assert [
+        len(batch)
+        for batch in get_loader(train("a", 18, batch_size=5, repeat=False, batch_drop_last=True))
+    ] == [5] * 3
 
 
 def test_a_prepared_folder_gives_typed_samples_with_their_origin(tmp_path: Path) -> None:
-    path = folder(tmp_path / "notes", {"train": texts(0, 25), "val": texts(100, 7)}, subflavors={"kind": "note"})
+    path = folder(
+        tmp_path / "notes",
+        {"train": texts(0, 25), "val": texts(100, 7)},
+        subflavors={"kind": "note"},
+    )
     [sample] = take(get_loader(get_train_dataset(path, batch_size=None, subflavors={"more": 1})), 1)
     source, epoch, index = sample.__restore_key__
-    assert type(sample) is TextSample and sample.text == f"text {index}" and (source, epoch) == ("notes", 0)
-    assert sample.__key__ == f"train/{index}" and sample.__subflavors__ == {"kind": "note", "more": 1}
+    assert (
+        type(sample) is TextSample
+        and sample.text == f"text {index}"
+        and (source, epoch) == ("notes", 0)
+    )
+    assert sample.__key__ == f"train/{index}" and sample.__subflavors__ == {
+        "kind": "note",
+        "more": 1,
+    }
     (origin,) = list(sample.__sources__ or ())
     assert (
         origin.dataset_path == str(path)
@@ -151,11 +174,17 @@ def test_a_prepared_folder_gives_typed_samples_with_their_origin(tmp_path: Path)
         and origin.shard_name == f"train-{index // 10 * 10:03d}.tar"
     )
     val = get_loader(get_val_dataset(path, batch_size=3, task_encoder=Plain()))
-    assert list(val) == [["text 100", "text 101", "text 102"], ["text 103", "text 104", "text 105"], ["text 106"]]
+    assert list(val) == [
+        ["text 100", "text 101", "text 102"],
+        ["text 103", "text 104", "text 105"],
+        ["text 106"],
+    ]
 
 
 def test_images_are_decoded_as_asked(tmp_path: Path) -> None:
-    path = folder(tmp_path / "pictures", {"train": captions(0, 3)}, "ImageSample", {"image": "jpg,png"})
+    path = folder(
+        tmp_path / "pictures", {"train": captions(0, 3)}, "ImageSample", {"image": "jpg,png"}
+    )
 
     def image(**options: Any) -> Any:
         return take(get_loader(get_train_dataset(path, batch_size=None, **options)), 1)[0].image
@@ -181,7 +210,9 @@ def test_crude_samples_and_foreign_types(tmp_path: Path) -> None:
     path = folder(tmp_path / "crude", {"train": captions(0, 3)}, "CrudeSample")
     [sample] = take(get_loader(get_train_dataset(path, batch_size=None)), 1)
     assert (
-        type(sample) is CrudeSample and sample["txt"].startswith("caption") and sample["__key__"].startswith("train/")
+        type(sample) is CrudeSample
+        and sample["txt"].startswith("caption")
+        and sample["__key__"].startswith("train/")
     )
     odd = folder(tmp_path / "odd", {"train": captions(0, 3)}, "DepthSample", {"image": "png"})
     with pytest.raises(ps.ConfigError, match="DepthSample.*sample_type="):
@@ -189,7 +220,10 @@ def test_crude_samples_and_foreign_types(tmp_path: Path) -> None:
     [sample] = take(get_loader(get_train_dataset(odd, batch_size=None, sample_type=ImageSample)), 1)
     assert type(sample) is ImageSample
     made = get_train_dataset(
-        odd, batch_size=None, sample_type=TextSample, sample_loader=lambda parts: {"text": parts["txt"] + "!"}
+        odd,
+        batch_size=None,
+        sample_type=TextSample,
+        sample_loader=lambda parts: {"text": parts["txt"] + "!"},
     )
     assert take(get_loader(made), 1)[0].text.endswith("!")
 
@@ -215,7 +249,10 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_every_setting_of_order_does_what_it_says(order: str) -> None:
     n, passes = 1000, 2 if order == "two passes" else 1
-    drawn = [int(text[1:]) for text in chain(*take(get_loader(train("a", n, 1, **ORDERS[order])), n * passes))]
+    drawn = [
+        int(text[1:])
+        for text in chain(*take(get_loader(train("a", n, 1, **ORDERS[order])), n * passes))
+    ]
     assert sorted(drawn) == sorted(list(range(n)) * passes)
     first, jumps = drawn[:20], [abs(a - b) for a, b in pairwise(drawn)]
     far, order_kept = sum(jump > 200 for jump in jumps) / len(jumps), drawn == list(range(n))
@@ -285,7 +322,11 @@ def test_parts_of_other_libraries_that_need_nothing_here() -> None:
 
 
 def test_settings_that_ask_for_what_holds_anyway_are_taken() -> None:
-    checkpoints: dict[str, Any] = {"checkpoint_every_sec": 60, "checkpoint_every_min_n_samples": 1, "n_checkpoints": 4}
+    checkpoints: dict[str, Any] = {
+        "checkpoint_every_sec": 60,
+        "checkpoint_every_min_n_samples": 1,
+        "n_checkpoints": 4,
+    }
     config = WorkerConfig(
         rank=0,
         world_size=1,
@@ -294,13 +335,20 @@ def test_settings_that_ask_for_what_holds_anyway_are_taken() -> None:
         worker_log_level=0,
         restore_error_handler=reraise_exception,
     )
-    data = MapDataset(train("a", 5, worker_config=config, handler=reraise_exception), str, stateless_map_fn=True)
-    loader = get_savable_loader(data, **checkpoints, gc_collect_every_n_steps=10, watchdog_timeout_seconds=None)
+    data = MapDataset(
+        train("a", 5, worker_config=config, handler=reraise_exception), str, stateless_map_fn=True
+    )
+    loader = get_savable_loader(
+        data, **checkpoints, gc_collect_every_n_steps=10, watchdog_timeout_seconds=None
+    )
     assert take(loader, 1) == take(get_loader(data, cache_pool=None), 1)
 
 
 def test_the_default_worker_config_knows_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (WorkerConfig.default_worker_config().rank, WorkerConfig.default_worker_config().world_size) == (0, 1)
+    assert (
+        WorkerConfig.default_worker_config().rank,
+        WorkerConfig.default_worker_config().world_size,
+    ) == (0, 1)
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     config = WorkerConfig.default_worker_config(num_workers=2)
@@ -330,7 +378,9 @@ def test_an_encoder_around_another_one() -> None:
             return ["outer", *super().encode_batch(batch)]
 
     def batches(encoder: Any) -> list[Any]:
-        return list(get_loader(get_val_dataset(samples("a", 6), batch_size=None, task_encoder=encoder)))
+        return list(
+            get_loader(get_val_dataset(samples("a", 6), batch_size=None, task_encoder=encoder))
+        )
 
     plain = [[text.split("/")[0] for text in batch] for batch in batches(Inner())]
     around = batches(Outer(Inner()))
@@ -340,10 +390,16 @@ def test_an_encoder_around_another_one() -> None:
     assert Outer(Inner()).decoder is None and not hasattr(Outer(Texts()), "decoder")
 
     class Crude(Plain):
-        cookers = (ps.tasks.Cooker(lambda crude: TextSample(**basic_sample_keys(crude), text=crude["word"])),)
+        cookers = (
+            ps.tasks.Cooker(
+                lambda crude: TextSample(**basic_sample_keys(crude), text=crude["word"])
+            ),
+        )
 
     words = ps.from_sequence([{"word": "yes"}])
-    assert list(get_loader(get_val_dataset(words, batch_size=1, task_encoder=AugmentTaskEncoder(Crude())))) == [["yes"]]
+    assert list(
+        get_loader(get_val_dataset(words, batch_size=1, task_encoder=AugmentTaskEncoder(Crude())))
+    ) == [["yes"]]
 
 
 class Draws(Plain):
@@ -399,13 +455,20 @@ def test_blending_is_exact_in_every_block_and_random_inside() -> None:
     blocks = ["".join(drawn[i : i + 10]) for i in range(0, 300, 10)]
     assert all(block.count("a") == 6 for block in blocks)
     assert len(set(blocks)) > 15, "the order within a block is random"
-    assert names(take(get_loader(BlendDataset((train("a", 50), 3), (train("b", 30), 1))), 360)).count("a") == 270
+    assert (
+        names(take(get_loader(BlendDataset((train("a", 50), 3), (train("b", 30), 1))), 360)).count(
+            "a"
+        )
+        == 270
+    )
 
 
 def test_blending_keeps_its_proportions_on_every_rank() -> None:
     def rank(rank: int) -> list[str]:
         config = WorkerConfig(rank, 4)
-        blend = BlendDataset((train("a", 400, worker_config=config), 6), (train("b", 400, worker_config=config), 4))
+        blend = BlendDataset(
+            (train("a", 400, worker_config=config), 6), (train("b", 400, worker_config=config), 4)
+        )
         return names(take(get_loader(blend), 50))
 
     drawn = [rank(r) for r in range(4)]
@@ -443,8 +506,13 @@ def test_inputs_that_end_drop_out() -> None:
 
 def test_mixing_within_a_batch_is_exact_within_2() -> None:
     def mixed(n: int, *weights: float) -> list[Counter[str]]:
-        parts = [(train(name, 90, batch_size=1), weight) for name, weight in zip("abc", weights, strict=False)]
-        loader = get_loader(MixBatchDataset(*parts, batch_size=n, batch_mix_fn=homogeneous_concat_mix))
+        parts = [
+            (train(name, 90, batch_size=1), weight)
+            for name, weight in zip("abc", weights, strict=False)
+        ]
+        loader = get_loader(
+            MixBatchDataset(*parts, batch_size=n, batch_mix_fn=homogeneous_concat_mix)
+        )
         return [Counter(text[0] for text in batch) for batch in islice(loader, 50)]
 
     for counts in mixed(10, 6, 4):
@@ -455,12 +523,17 @@ def test_mixing_within_a_batch_is_exact_within_2() -> None:
     given = Counter[str]()
     for number, counts in enumerate(mixed(7, 0.5, 0.3, 0.2), 1):
         given += counts
-        assert all(abs(given[name] - number * 7 * weight) <= 2 for name, weight in (("a", 0.5), ("b", 0.3), ("c", 0.2)))
+        assert all(
+            abs(given[name] - number * 7 * weight) <= 2
+            for name, weight in (("a", 0.5), ("b", 0.3), ("c", 0.2))
+        )
 
 
 def test_the_order_within_a_mixed_batch_is_random() -> None:
     parts = [(train(name, 90, batch_size=1), 1) for name in "ab"]
-    batches = take(get_loader(MixBatchDataset(*parts, batch_size=8, batch_mix_fn=homogeneous_concat_mix)), 20)
+    batches = take(
+        get_loader(MixBatchDataset(*parts, batch_size=8, batch_mix_fn=homogeneous_concat_mix)), 20
+    )
     assert len({"".join(text[0] for text in batch) for batch in batches}) > 10
 
 
@@ -471,13 +544,17 @@ def test_mixing_functions_may_drop_and_multiply() -> None:
             raise SkipSample
         yield batches[2:]
 
-    parts = [(train(name, 8, batch_size=1, shuffle_over_epochs_multiplier=None), 1) for name in "ab"]
+    parts = [
+        (train(name, 8, batch_size=1, shuffle_over_epochs_multiplier=None), 1) for name in "ab"
+    ]
     got = take(get_loader(MixBatchDataset(*parts, batch_size=4, batch_mix_fn=halves)), 30)
     assert all(len(batch) == 2 for batch in got)
 
 
 def test_concatenation_is_for_finite_datasets() -> None:
-    both = ConcatDataset(*(get_val_dataset(samples(name, 5), batch_size=2, task_encoder=Plain()) for name in "ab"))
+    both = ConcatDataset(
+        *(get_val_dataset(samples(name, 5), batch_size=2, task_encoder=Plain()) for name in "ab")
+    )
     assert list(chain(*get_loader(both))) == [f"{name}{i}" for name in "ab" for i in range(5)]
     assert len(both) == len(get_loader(both)) == 6
     with pytest.raises(ps.ConfigError, match="never ends"):
@@ -492,7 +569,12 @@ def test_wrappers_refuse_what_they_cannot_do() -> None:
         (lambda: BlendDataset((samples("a", 3), 1)), "no dataset of this API"),  # pyright: ignore[reportArgumentType]
         (lambda: BlendDataset((a, -1), (a, 1)), "-1"),
         (lambda: BlendDataset((EpochizeDataset(a, 3), 1)), "EpochizeDataset"),
-        (lambda: BlendDataset((a, 1), (train("b", 5, worker_config=WorkerConfig(seed_offset=1)), 1)), "worker configs"),
+        (
+            lambda: BlendDataset(
+                (a, 1), (train("b", 5, worker_config=WorkerConfig(seed_offset=1)), 1)
+            ),
+            "worker configs",
+        ),
         (lambda: EpochizeDataset(a), "one of them"),
         (lambda: EpochizeDataset(a, length=0), "at least 1"),
         (lambda: MapDataset(a, str, failure_tolerance=1), "max_errors"),
@@ -509,7 +591,10 @@ def test_wrappers_refuse_what_they_cannot_do() -> None:
 
 def test_epochs_of_a_length_go_on_where_they_were() -> None:
     want = take(get_loader(train("a", 20)), 12)
-    for dataset in (EpochizeDataset(train("a", 20), length=4), train("a", 20, virtual_epoch_length=4)):
+    for dataset in (
+        EpochizeDataset(train("a", 20), length=4),
+        train("a", 20, virtual_epoch_length=4),
+    ):
         loader = get_loader(dataset)
         assert len(loader) == len(dataset) == 4
         assert [list(loader) for _ in range(3)] == [want[:4], want[4:8], want[8:]]
@@ -535,17 +620,26 @@ def test_epochs_by_passes() -> None:
 def test_map_limit_filter_repeat() -> None:
     val = get_val_dataset(samples("a", 6), batch_size=2, task_encoder=Plain())
     assert list(get_loader(MapDataset(val, map_fn=len))) == [2, 2, 2]
-    assert list(get_loader(MapDataset(val, lambda batch: (text for text in batch)))) == [f"a{i}" for i in range(6)]
-    assert list(get_loader(FilterDataset(val, lambda batch: "a2" not in batch))) == [["a0", "a1"], ["a4", "a5"]]
+    assert list(get_loader(MapDataset(val, lambda batch: (text for text in batch)))) == [
+        f"a{i}" for i in range(6)
+    ]
+    assert list(get_loader(FilterDataset(val, lambda batch: "a2" not in batch))) == [
+        ["a0", "a1"],
+        ["a4", "a5"],
+    ]
     limited = get_loader(LimitDataset(val, 2))
-    assert [list(limited) for _ in range(2)] == [[["a0", "a1"], ["a2", "a3"]]] * 2 and len(limited) == 2
+    assert [list(limited) for _ in range(2)] == [[["a0", "a1"], ["a2", "a3"]]] * 2 and len(
+        limited
+    ) == 2
     assert len(list(get_loader(RepeatDataset(val, 3)))) == 9
     assert get_loader(MapDataset(train("a", 8, virtual_epoch_length=2), len)).core is not None
     assert list(get_loader(MapDataset(train("a", 8, virtual_epoch_length=2), len))) == [4, 4]
 
 
 def test_a_packed_validation_set_ends_and_has_no_length() -> None:
-    val = get_val_dataset(samples("a", 9), batch_size=2, packing_buffer_size=4, task_encoder=Packs())
+    val = get_val_dataset(
+        samples("a", 9), batch_size=2, packing_buffer_size=4, task_encoder=Packs()
+    )
     loader = get_loader(val)
     packs = [text for batch in list(loader) for pack in batch for text in pack.split("+")]
     assert sorted(text.split("/")[0] for text in packs) == [f"a{i}" for i in range(9)]
@@ -556,14 +650,27 @@ def test_a_packed_validation_set_ends_and_has_no_length() -> None:
 def test_validation_on_several_ranks_gives_each_sample_once() -> None:
     def rank(rank: int, **options: Any) -> list[str]:
         config = WorkerConfig(rank, 3)
-        dataset = get_val_dataset(samples("a", 23), batch_size=4, task_encoder=Plain(), worker_config=config, **options)
+        dataset = get_val_dataset(
+            samples("a", 23), batch_size=4, task_encoder=Plain(), worker_config=config, **options
+        )
         return list(chain(*get_loader(dataset)))
 
     assert sorted(chain(*(rank(r) for r in range(3)))) == sorted(f"a{i}" for i in range(23))
     assert [len(rank(r, limit=1)) for r in range(3)] == [4, 4, 4]
     for lanes in (1, 2, 4):
         config = WorkerConfig(0, 1, lanes=lanes)
-        assert len(list(get_loader(get_val_dataset(samples("a", 9), batch_size=1, limit=3, worker_config=config)))) == 3
+        assert (
+            len(
+                list(
+                    get_loader(
+                        get_val_dataset(
+                            samples("a", 9), batch_size=1, limit=3, worker_config=config
+                        )
+                    )
+                )
+            )
+            == 3
+        )
     with pytest.raises(ps.ConfigError, match="at least one"):
         get_val_dataset(samples("a", 9), batch_size=1, limit=0)
 
@@ -587,15 +694,22 @@ class Packs(Texts):
 
 
 def metadataset(tmp_path: Path) -> dict[str, Any]:
-    parts = [(name, n, repetitions) for name, n, repetitions in (("a", 23, 2), ("b", 31, 0.7), ("c", 12, 1.5))]
+    parts = [
+        (name, n, repetitions)
+        for name, n, repetitions in (("a", 23, 2), ("b", 31, 0.7), ("c", 12, 1.5))
+    ]
     for name, n, _ in parts:
         if not (tmp_path / name).exists():
             folder(tmp_path / name, {"train": [{"txt": f"{name}{i}".encode()} for i in range(n)]})
-    entries = [{"path": str(tmp_path / name), "repetitions": repetitions} for name, _, repetitions in parts]
+    entries = [
+        {"path": str(tmp_path / name), "repetitions": repetitions} for name, _, repetitions in parts
+    ]
     return {"__class__": "MetadatasetV2", "splits": {"train": {"blend_epochized": entries}}}
 
 
-def hard(tmp_path: Path, rank: int = 0, world_size: int = 1, workers: int = 0, lanes: int = 4) -> SavableDataLoader:
+def hard(
+    tmp_path: Path, rank: int = 0, world_size: int = 1, workers: int = 0, lanes: int = 4
+) -> SavableDataLoader:
     """Packing, a shuffle buffer, an exact blend with fractional repetitions, and a blend of batches around it."""
     config = WorkerConfig(rank, world_size, workers, lanes=lanes)
     epochized = get_train_dataset(
@@ -674,7 +788,9 @@ def test_a_run_keeps_its_lanes_when_ranks_leave() -> None:
     its = [iter(loader) for loader in two]
     got = [next(it) for _ in range(6) for it in its]
     assert got == [whole[rank][step] for step in range(3, 6) for rank in range(4)]
-    three = [make(rank, 3) for rank in range(3)]  # cannot share out the lanes: each reads all of them
+    three = [
+        make(rank, 3) for rank in range(3)
+    ]  # cannot share out the lanes: each reads all of them
     for loader in three:
         loader.restore_state_rank(states)
     its = [iter(loader) for loader in three]
@@ -701,21 +817,41 @@ Make = Callable[[], SavableDataset]
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (lambda: BlendDataset((train("a", 41), 0.5), (train("b", 40), 0.5)), "rows: saved 40, now 41"),
+        (
+            lambda: BlendDataset((train("a", 41), 0.5), (train("b", 40), 0.5)),
+            "rows: saved 40, now 41",
+        ),
         (lambda: BlendDataset((train("a", 40), 0.6), (train("b", 40), 0.4)), "weights.*0.5.*0.6"),
         (
-            lambda: BlendDataset((train("a", 40, max_samples_per_sequence=7), 0.5), (train("b", 40), 0.5)),
+            lambda: BlendDataset(
+                (train("a", 40, max_samples_per_sequence=7), 0.5), (train("b", 40), 0.5)
+            ),
             "block shuffle",
         ),
-        (lambda: BlendDataset((train("a", 40, 5), 0.5), (train("b", 40), 0.5)), "batch: saved 4, now 5"),
-        (lambda: BlendDataset((train("a", 40, task_encoder=Texts()), 0.5), (train("b", 40), 0.5)), "Texts"),
-        (lambda: BlendDataset(*((train(n, 40, worker_config=WorkerConfig(seed_offset=1)), 0.5) for n in "ab")), "seed"),
+        (
+            lambda: BlendDataset((train("a", 40, 5), 0.5), (train("b", 40), 0.5)),
+            "batch: saved 4, now 5",
+        ),
+        (
+            lambda: BlendDataset(
+                (train("a", 40, task_encoder=Texts()), 0.5), (train("b", 40), 0.5)
+            ),
+            "Texts",
+        ),
+        (
+            lambda: BlendDataset(
+                *((train(n, 40, worker_config=WorkerConfig(seed_offset=1)), 0.5) for n in "ab")
+            ),
+            "seed",
+        ),
     ],
     ids=["dataset", "weights", "order", "batch", "encoder", "seed"],
 )
 def test_foreign_states_are_refused_with_the_difference(other: Make, said: str) -> None:
     # Energon takes all of these without a word.
-    state = get_savable_loader(BlendDataset((train("a", 40), 0.5), (train("b", 40), 0.5))).save_state_rank()
+    state = get_savable_loader(
+        BlendDataset((train("a", 40), 0.5), (train("b", 40), 0.5))
+    ).save_state_rank()
     loader = get_savable_loader(other())
     before = take(loader, 3)
     with pytest.raises(ps.StateError, match=said):
@@ -754,7 +890,9 @@ def test_restoring_reads_no_more_at_a_late_position_than_at_an_early_one() -> No
             return sample
 
     def loader() -> SavableDataLoader:
-        data = get_train_dataset(samples("a", 5000), batch_size=4, packing_buffer_size=20, task_encoder=Counts())
+        data = get_train_dataset(
+            samples("a", 5000), batch_size=4, packing_buffer_size=20, task_encoder=Counts()
+        )
         return get_savable_loader(data)
 
     running, spent = loader(), dict[int, int]()
@@ -775,7 +913,11 @@ def test_restoring_reads_no_more_at_a_late_position_than_at_an_early_one() -> No
 def test_the_same_pipeline_by_this_api_and_by_the_core() -> None:
     config = WorkerConfig(0, 1, seed_offset=5)
     face = get_train_dataset(
-        samples("a", 40), batch_size=4, max_samples_per_sequence=5, worker_config=config, task_encoder=Texts()
+        samples("a", 40),
+        batch_size=4,
+        max_samples_per_sequence=5,
+        worker_config=config,
+        task_encoder=Texts(),
     )
     shuffled = samples("a", 40).shuffle(block=(5, 16)).repeat().seed(5)
     core = Texts().build(shuffled, batch_size=4, drops=True)
@@ -814,8 +956,12 @@ def test_a_failing_sample_ends_the_run_and_is_named() -> None:
     for handler in (None, reraise_exception):
         config = WorkerConfig(global_error_handler=handler)
         with pytest.raises(ValueError, match="a bad one") as caught:
-            list(get_loader(train("a", 8, repeat=False, task_encoder=Breaks(), worker_config=config)))
-        assert "'a" in "".join(caught.value.__notes__) and "of 'a', index" in "".join(caught.value.__notes__)
+            list(
+                get_loader(train("a", 8, repeat=False, task_encoder=Breaks(), worker_config=config))
+            )
+        assert "'a" in "".join(caught.value.__notes__) and "of 'a', index" in "".join(
+            caught.value.__notes__
+        )
 
 
 def test_failing_samples_are_replaced_and_kept_in_a_journal_where_asked() -> None:
@@ -832,14 +978,18 @@ def test_failing_samples_are_replaced_and_kept_in_a_journal_where_asked() -> Non
 def test_validation_datasets_one_by_one(tmp_path: Path) -> None:
     for name in "ab":
         folder(tmp_path / name, {"val": [{"txt": f"{name}{i}".encode()} for i in range(3)]})
-    (tmp_path / "all.yaml").write_text("splits: {val: {datasets: [{path: a, weight: 5}, {path: b}]}}")
+    (tmp_path / "all.yaml").write_text(
+        "splits: {val: {datasets: [{path: a, weight: 5}, {path: b}]}}"
+    )
     found = get_val_datasets(tmp_path / "all.yaml", batch_size=2, task_encoder=Plain())
     assert [(list(get_loader(dataset)), refs[0].path.name) for dataset, refs in found] == [
         ([["a0", "a1"], ["a2"]], "a"),
         ([["b0", "b1"], ["b2"]], "b"),
     ]
     # Together: one after the other, whatever the weights.
-    together = get_loader(get_val_dataset(tmp_path / "all.yaml", batch_size=2, task_encoder=Plain()))
+    together = get_loader(
+        get_val_dataset(tmp_path / "all.yaml", batch_size=2, task_encoder=Plain())
+    )
     assert list(together) == [["a0", "a1"], ["a2", "b0"], ["b1", "b2"]]
 
 
@@ -861,8 +1011,12 @@ def test_what_dataset_yaml_says_is_done_or_refused(tmp_path: Path) -> None:
     about = path / ".nv-meta"
     form = json.loads((about / "dataset.yaml").read_text())
     split = json.loads((about / "split.yaml").read_text())
-    (about / "less.yaml").write_text(json.dumps({**split, "exclude": ["train-000.tar", "train-010.tar/train/1{2..9}"]}))
-    (about / "excluding.yaml").write_text(json.dumps({**form, "split_config": "less.yaml", "subflavor": "short"}))
+    (about / "less.yaml").write_text(
+        json.dumps({**split, "exclude": ["train-000.tar", "train-010.tar/train/1{2..9}"]})
+    )
+    (about / "excluding.yaml").write_text(
+        json.dumps({**form, "split_config": "less.yaml", "subflavor": "short"})
+    )
     (about / "odd.yaml").write_text(json.dumps({**form, "shuffle_over_epochs": 2}))
 
     def keys(**options: Any) -> list[Any]:
@@ -870,12 +1024,18 @@ def test_what_dataset_yaml_says_is_done_or_refused(tmp_path: Path) -> None:
         return [(sample.__key__, sample.__subflavors__) for sample in get_loader(data)]
 
     left = [f"train/{i}" for i in (10, 11, 20, 21, 22, 23, 24)]
-    assert keys(dataset_config="excluding.yaml") == [(key, {"__subflavor__": "short"}) for key in left]
+    assert keys(dataset_config="excluding.yaml") == [
+        (key, {"__subflavor__": "short"}) for key in left
+    ]
     assert len(keys(dataset_config="excluding.yaml", split_config="split.yaml")) == 25
     with pytest.raises(ps.ConfigError, match="shuffle_over_epochs is not supported"):
         keys(dataset_config="odd.yaml")
     pairs = folder(tmp_path / "pairs", {"train": captions(0, 3)}, "CrudeSample")
-    (pairs / ".nv-meta" / "texts.yaml").write_text(json.dumps({"sample_type": "CrudeSample", "part_filter": ["txt"]}))
+    (pairs / ".nv-meta" / "texts.yaml").write_text(
+        json.dumps({"sample_type": "CrudeSample", "part_filter": ["txt"]})
+    )
     for config, parts in (("dataset.yaml", {"png", "txt"}), ("texts.yaml", {"txt"})):
-        [first] = take(get_loader(get_train_dataset(pairs, batch_size=None, dataset_config=config)), 1)
+        [first] = take(
+            get_loader(get_train_dataset(pairs, batch_size=None, dataset_config=config)), 1
+        )
         assert {name for name in first if not name.startswith("__")} == parts

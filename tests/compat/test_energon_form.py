@@ -33,9 +33,15 @@ def test_forms_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> N
 CAPTIONS = {"__module__": "megatron.energon", "__class__": "CaptioningSample"}
 
 
-def test_classes_are_names_and_nothing_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_are_names_and_nothing_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = folder(
-        tmp_path / "x", sample_type=CAPTIONS, field_map={"image": "jpg"}, subflavors={"a": [1]}, shuffle_over_epochs=2
+        tmp_path / "x",
+        sample_type=CAPTIONS,
+        field_map={"image": "jpg"},
+        subflavors={"a": [1]},
+        shuffle_over_epochs=2,
     )
     really, names = builtins.__import__, set[str]()
 
@@ -54,8 +60,14 @@ def test_classes_are_names_and_nothing_is_imported(tmp_path: Path, monkeypatch: 
     ("settings", "name"),
     [
         ({"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}, "CrudeSample"),
-        ({"__module__": "megatron.energon", "__class__": "CaptioningWebdataset"}, "CaptioningSample"),
-        ({"sample_type": {"__module__": "megatron.energon.flavors", "__class__": "VQASample"}}, "VQASample"),
+        (
+            {"__module__": "megatron.energon", "__class__": "CaptioningWebdataset"},
+            "CaptioningSample",
+        ),
+        (
+            {"sample_type": {"__module__": "megatron.energon.flavors", "__class__": "VQASample"}},
+            "VQASample",
+        ),
     ],
 )
 def test_all_ways_to_name_a_class(tmp_path: Path, settings: Any, name: str) -> None:
@@ -66,10 +78,20 @@ def test_all_ways_to_name_a_class(tmp_path: Path, settings: Any, name: str) -> N
     ("settings", "asked"),
     [
         (
-            {"sample_type": CAPTIONS, "sample_loader": "sample_loader.py:load", "part_filter": "sample_loader.py:keep"},
+            {
+                "sample_type": CAPTIONS,
+                "sample_loader": "sample_loader.py:load",
+                "part_filter": "sample_loader.py:keep",
+            },
             r"sample_loader\.py:load, sample_loader\.py:keep",
         ),
-        ({"sample_type": {"__module__": "os", "__class__": "system"}, "field_map": {"image": "jpg"}}, r"os\.system"),
+        (
+            {
+                "sample_type": {"__module__": "os", "__class__": "system"},
+                "field_map": {"image": "jpg"},
+            },
+            r"os\.system",
+        ),
         ({"__module__": "mine", "__class__": "Factory", "sample_type": CAPTIONS}, r"mine\.Factory"),
         ({"__module__": "megatron.energonx", "__class__": "Mine"}, r"megatron\.energonx\.Mine"),
     ],
@@ -80,7 +102,9 @@ def test_code_of_a_folder_is_never_run(tmp_path: Path, settings: Any, asked: str
     put(root, "sample_loader.py", f"open({str(ran)!r}, 'w')\nload = keep = dict")
     assert len(ps.read(root)) == 4  # the parts can be read all the same
     about = form.load(root)
-    with pytest.raises(ConfigError, match=rf"asks to run {asked}, which is never done: pass a function of your own"):
+    with pytest.raises(
+        ConfigError, match=rf"asks to run {asked}, which is never done: pass a function of your own"
+    ):
         _ = about.fields
     assert not ran.exists()
 
@@ -98,10 +122,13 @@ def test_fields() -> None:
     sample = {"__key__": "7", "png": 1, "txt": "t", "json": {"lines": ["only one"]}}
     assert fields(sample) == {"image": 1, "text": "t", "all": {"lines": ["only one"]}}
     with pytest.raises(
-        DataError, match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt"
+        DataError,
+        match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt",
     ):
         fields({"__key__": "7", "txt": "t"})
-    with pytest.raises(DataError, match="^7: the field 'text' is a value in 'json', which is still bytes: decode"):
+    with pytest.raises(
+        DataError, match="^7: the field 'text' is a value in 'json', which is still bytes: decode"
+    ):
         fields({"__key__": "7", "png": b"", "json": b'{"lines": []}'})
     for wrong in ("", "[a]", "json[a", "json[a]b", "json[]", "json[a]]"):
         with pytest.raises(ConfigError, match="names no part"):

@@ -36,7 +36,10 @@ def data(tmp_path: Path) -> Path:
     """Folders a, b and c with a split train, and a split val of 4 each, in tmp_path/data."""
     for name, n in SIZES.items():
         splits = {"train": n, "val": 4}
-        made = {split: [{"txt": f"{name}{i}".encode()} for i in range(count)] for split, count in splits.items()}
+        made = {
+            split: [{"txt": f"{name}{i}".encode()} for i in range(count)]
+            for split, count in splits.items()
+        }
         folder(tmp_path / "data" / name, made, subflavors={"of": name, "inner": True})
     return tmp_path
 
@@ -167,9 +170,16 @@ def test_repetitions_are_exact_to_the_sample(write: Write) -> None:
     assert sum(found[f"c{i}"] == 2 for i in range(10)) == 5
     # They end together, and the next pass is one like it.
     drawn = list(
-        islice(chain.from_iterable(get_loader(get_train_dataset(path, batch_size=5, task_encoder=Texts()))), 224)
+        islice(
+            chain.from_iterable(
+                get_loader(get_train_dataset(path, batch_size=5, task_encoder=Texts()))
+            ),
+            224,
+        )
     )
-    assert shares(Counter(drawn[:112])) == shares(Counter(drawn[112:])) == {"a": 80, "b": 17, "c": 15}
+    assert (
+        shares(Counter(drawn[:112])) == shares(Counter(drawn[112:])) == {"a": 80, "b": 17, "c": 15}
+    )
     assert shares(Counter(drawn[:56]))["b"] in (8, 9)
     assert len(once) == 23
 
@@ -179,7 +189,9 @@ def test_repetitions_are_exact_over_all_ranks_and_lanes(write: Write) -> None:
     path, found = write(EPOCHS), Counter[str]()
     for rank in range(4):
         config = WorkerConfig(rank, 4, lanes=8)
-        dataset = get_train_dataset(path, batch_size=1, task_encoder=Texts(), repeat=False, worker_config=config)
+        dataset = get_train_dataset(
+            path, batch_size=1, task_encoder=Texts(), repeat=False, worker_config=config
+        )
         found.update(chain.from_iterable(get_loader(dataset)))
     assert shares(found) == {"a": 80, "b": 17, "c": 15}
 
@@ -238,16 +250,22 @@ def test_a_subset_of_several_datasets_is_relative(write: Write) -> None:
     write(f"__class__: MetadatasetV2\nsplits: {{train: {{{blend}}}}}", "inner.yaml")
     for entry in (blend, "path: inner.yaml"):
         for bounds in ("[3, 5]", "[3, end]"):
-            path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: {bounds}}}, {entry}}}}}")
+            path = write(
+                f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: {bounds}}}, {entry}}}}}"
+            )
             with pytest.raises(ps.ConfigError, match="for one dataset only"):
                 one_pass(path, 10, repeat=False)
-        path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: [0%, 20%]}}, {entry}}}}}")
+        path = write(
+            f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: [0%, 20%]}}, {entry}}}}}"
+        )
         assert shares(one_pass(path, 9999, repeat=False)) == {"a": 8, "b": 5}
 
 
 @pytest.mark.parametrize("kind", ["blend", "datasets"])
 def test_the_one_label_of_old_files(write: Write, kind: str) -> None:
-    entries = "[{path: data/a, subflavor: short}, {path: data/b, subflavor: long, subflavors: {x: 1}}]"
+    entries = (
+        "[{path: data/a, subflavor: short}, {path: data/b, subflavor: long, subflavors: {x: 1}}]"
+    )
     head = "__class__: MetadatasetV2\n" if kind == "blend" else ""
     path = write(f"{head}splits: {{train: {{{kind}: {entries}}}}}")
     loader = get_loader(get_train_dataset(path, batch_size=None, repeat=False))
@@ -264,7 +282,11 @@ def test_parts_of_passes_in_the_order_of_the_data(write: Write) -> None:
         chain.from_iterable(
             get_loader(
                 get_train_dataset(
-                    path, batch_size=1, repeat=False, task_encoder=Texts(), shuffle_over_epochs_multiplier=None
+                    path,
+                    batch_size=1,
+                    repeat=False,
+                    task_encoder=Texts(),
+                    shuffle_over_epochs_multiplier=None,
                 )
             )
         )
@@ -279,7 +301,9 @@ def test_parts_of_passes_in_the_order_of_the_data(write: Write) -> None:
 def test_subsets_count_in_repetitions(write: Write) -> None:
     # Energon leaves the subset out of the length, so such a source runs out early.
     part = "{repetitions: 2, path: data/a, subset: {range: [0, 10]}}"
-    path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{blend_epochized: [{part}, {{path: data/b}}]}}}}")
+    path = write(
+        f"__class__: MetadatasetV2\nsplits: {{train: {{blend_epochized: [{part}, {{path: data/b}}]}}}}"
+    )
     found = one_pass(path, 9999, repeat=False)
     assert shares(found) == {"a": 20, "b": 25} and found["a9"] == 2
 
@@ -287,17 +311,25 @@ def test_subsets_count_in_repetitions(write: Write) -> None:
 def test_shuffling_over_several_passes_multiplies_down(write: Write) -> None:
     part = "{path: data/c, shuffle_over_epochs_multiplier: 2}"
     path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{blend: [{part}]}}}}")
-    dataset = get_train_dataset(path, batch_size=1, task_encoder=Texts(), shuffle_over_epochs_multiplier=2)
+    dataset = get_train_dataset(
+        path, batch_size=1, task_encoder=Texts(), shuffle_over_epochs_multiplier=2
+    )
     drawn = list(islice(chain.from_iterable(get_loader(dataset)), 40))
     assert set(Counter(drawn).values()) == {4} and len(set(drawn[:10])) < 10
 
 
 def test_leaves_of_a_validation_metadataset(write: Write, data: Path) -> None:
-    path = write("splits: {val: {datasets: [{path: data/a, weight: 9}, {path: data/b, subflavors: {k: v}}]}}")
+    path = write(
+        "splits: {val: {datasets: [{path: data/a, weight: 9}, {path: data/b, subflavors: {k: v}}]}}"
+    )
     found = get_val_datasets(path, batch_size=4, task_encoder=Texts())
-    assert [list(get_loader(dataset)) for dataset, _ in found] == [[[f"{n}{i}" for i in range(4)]] for n in "ab"]
+    assert [list(get_loader(dataset)) for dataset, _ in found] == [
+        [[f"{n}{i}" for i in range(4)]] for n in "ab"
+    ]
     [[leaf]] = [refs for _, refs in found[1:]]
-    assert leaf.path == data / "data/b" and leaf.split_part == "val" and leaf.subflavors == {"k": "v"}
+    assert (
+        leaf.path == data / "data/b" and leaf.split_part == "val" and leaf.subflavors == {"k": "v"}
+    )
 
 
 V2 = "__class__: MetadatasetV2\n"
@@ -308,16 +340,34 @@ V2 = "__class__: MetadatasetV2\n"
     [
         (V2 + "splits: {train: {join: [{path: data/a}]}}", "'join' .* is not supported yet"),
         (V2 + "splits: {train: {path: data/a, aux: {x: data/b}}}", "'aux' .* is not supported yet"),
-        (V2 + "splits: {train: {blend: [{path: data/a, wieght: 3}]}}", "blend.0.: unknown key 'wieght'"),
+        (
+            V2 + "splits: {train: {blend: [{path: data/a, wieght: 3}]}}",
+            "blend.0.: unknown key 'wieght'",
+        ),
         (V2 + "splits: {train: {blend: [{path: data/a, weight: 0}]}}", "weight is 0"),
-        (V2 + "splits: {train: {blend: [{path: data/a, repetitions: 2}]}}", "repetitions has no meaning"),
-        (V2 + "splits: {train: {blend_epochized: [{path: data/a, weight: 2}]}}", "weight has no meaning"),
-        (V2 + "splits: {train: {blend_epochized: [{path: data/a, repetitions: 0.01}]}}", "no sample at all"),
-        (V2 + "splits: {train: {blend_epochized: [{blend: [{path: data/a}]}]}}", "a blend has no end"),
+        (
+            V2 + "splits: {train: {blend: [{path: data/a, repetitions: 2}]}}",
+            "repetitions has no meaning",
+        ),
+        (
+            V2 + "splits: {train: {blend_epochized: [{path: data/a, weight: 2}]}}",
+            "weight has no meaning",
+        ),
+        (
+            V2 + "splits: {train: {blend_epochized: [{path: data/a, repetitions: 0.01}]}}",
+            "no sample at all",
+        ),
+        (
+            V2 + "splits: {train: {blend_epochized: [{blend: [{path: data/a}]}]}}",
+            "a blend has no end",
+        ),
         (V2 + "splits: {train: {blend: []}}", "must be a list"),
         (V2 + "splits: {train: {}}", "one of path, blend and blend_epochized"),
         (V2 + "splits: {test: {path: data/a}}", "no split 'train'; there are test"),
-        (V2 + "splits: {train: {path: data/nothing}}", "splits.train: .*nothing is no prepared dataset"),
+        (
+            V2 + "splits: {train: {path: data/nothing}}",
+            "splits.train: .*nothing is no prepared dataset",
+        ),
         (V2 + "splits: {train: {path: 's3://bucket/x'}}", "not on this machine"),
         (V2 + "splits: {train: {path: data/a, split_part: test}}", "no split 'test'"),
         (V2 + "split: {}", "unknown key 'split'"),
@@ -335,7 +385,9 @@ def test_no_code_runs_from_a_metadataset(write: Write, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     with pytest.raises(ps.DataError, match="could not determine a constructor"):
         get_train_dataset(
-            write(f"splits: !!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path ['{mark}']]"),
+            write(
+                f"splits: !!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path ['{mark}']]"
+            ),
             batch_size=1,
         )
     (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')")

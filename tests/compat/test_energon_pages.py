@@ -80,7 +80,9 @@ class Captioning(DefaultTaskEncoder[CaptioningSample, CaptioningSample, RawCapti
         self.weight = weight
 
     def batch(self, samples: list[CaptioningSample]) -> RawCaptions:
-        return self._batch(samples, result_type=RawCaptions, actions={"image": batch_stack, "caption": batch_list})
+        return self._batch(
+            samples, result_type=RawCaptions, actions={"image": batch_stack, "caption": batch_list}
+        )
 
     def encode_sample(self, sample: CaptioningSample) -> CaptioningSample:
         sample.image = sample.image[:, :4, :4]
@@ -143,13 +145,17 @@ def test_captioning_by_hand_and_by_default(data: Path) -> None:
             )
         )
         for batch in islice(loader, 8):
-            assert type(batch) is Captions and len(batch.__keys__) == 8 and batch.text.shape == (8, 2)
+            assert (
+                type(batch) is Captions and len(batch.__keys__) == 8 and batch.text.shape == (8, 2)
+            )
             assert batch.images.dtype is torch.float32 and batch.images.shape[:3] == (8, 3, 4)
 
 
 def test_blending_batches_of_two_types(data: Path) -> None:
     loader = get_loader(
-        BlendDataset((train(data / "images", ImageTask()), 0.6), (train(data / "one", Defaults()), 0.4))
+        BlendDataset(
+            (train(data / "images", ImageTask()), 0.6), (train(data / "one", Defaults()), 0.4)
+        )
     )
     assert Counter(type(batch) for batch in islice(loader, 50)) == {Images: 30, Captions: 20}
     val = get_loader(
@@ -174,14 +180,20 @@ def test_batches_mixed_of_one_type(data: Path) -> None:
         # The weight of each sample in the loss.
         weights: Any = batch.weight
         assert Counter(weights) == {0.2: 6, 0.8: 4}
-    epochs = get_loader(MapDataset(EpochizeDataset(mixed, num_epochs=2), map_fn=lambda batch: len(batch.__keys__)))
+    epochs = get_loader(
+        MapDataset(EpochizeDataset(mixed, num_epochs=2), map_fn=lambda batch: len(batch.__keys__))
+    )
     assert list(epochs) == list(epochs) == [10] * 12
 
 
 def test_batches_mixed_of_two_types(data: Path) -> None:
     def mix(batches: list[Any]) -> Mixed:
-        images = concat_pad([batch.image if isinstance(batch, Images) else batch.images for batch in batches])
-        return Mixed(images, [None if isinstance(batch, Images) else batch.__keys__ for batch in batches])
+        images = concat_pad(
+            [batch.image if isinstance(batch, Images) else batch.images for batch in batches]
+        )
+        return Mixed(
+            images, [None if isinstance(batch, Images) else batch.__keys__ for batch in batches]
+        )
 
     parts = (train(data / "images", ImageTask(), 1), 6), (train(data / "one", Defaults(), 1), 4)
     for batch in islice(get_loader(MixBatchDataset(*parts, batch_size=10, batch_mix_fn=mix)), 6):
@@ -202,10 +214,14 @@ def test_weights_of_samples_in_the_loss(data: Path) -> None:
 @pytest.mark.slow  # a process that prepares data
 def test_data_prepared_by_energon_is_read_with_equal_samples(tmp_path: Path) -> None:
     script = HERE.parent / "sources/energon_prepares.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=600)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=600
+    )
     found = json.loads((tmp_path / "found.json").read_text())
     for split, want in found["decoded"].items():
-        loader = get_loader(get_val_dataset(tmp_path / "captions", split_part=split, batch_size=None))
+        loader = get_loader(
+            get_val_dataset(tmp_path / "captions", split_part=split, batch_size=None)
+        )
         mine = [
             [
                 s.__key__,
@@ -223,7 +239,10 @@ def test_states_of_all_ranks_together_under_torch_distributed(tmp_path: Path) ->
     command = [sys.executable, str(HERE / "energon_ranks.py")]
     ranks = [
         subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "meeting")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, str(rank), str(tmp_path / "meeting")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(2)
     ]
@@ -235,8 +254,12 @@ def test_states_of_all_ranks_together_under_torch_distributed(tmp_path: Path) ->
         text for batch in second["first"] for text in batch
     }
     # One rank goes on with what two saved.
-    samples = ps.from_sequence([TextSample(__key__=str(i), text=str(i)) for i in range(40)], name="texts")
-    dataset = get_train_dataset(samples, batch_size=3, task_encoder=Texts(), worker_config=WorkerConfig(0, 1))
+    samples = ps.from_sequence(
+        [TextSample(__key__=str(i), text=str(i)) for i in range(40)], name="texts"
+    )
+    dataset = get_train_dataset(
+        samples, batch_size=3, task_encoder=Texts(), worker_config=WorkerConfig(0, 1)
+    )
     alone = get_savable_loader(dataset)
     with pytest.raises(ps.ConfigError, match="torch.distributed"):
         get_savable_loader(

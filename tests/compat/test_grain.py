@@ -19,9 +19,9 @@ import penstock as ps
 import penstock.compat.grain as grain
 from helpers import through_json
 from penstock.compat.grain.options import Run
+from penstock.engine.runtime.ahead import Ahead
+from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import ConfigError, DataError, StateError
-from penstock.runtime.ahead import Ahead
-from penstock.runtime.iterator import DatasetIterator
 from penstock.testing import assert_covers, assert_resumes, assert_same_run
 
 ex = grain.experimental
@@ -48,12 +48,17 @@ def pipelines(options: grain.ReadOptions | None) -> dict[str, grain.IterDataset]
     ints = grain.MapDataset.source(list(range(100))).seed(3).shuffle()
     docs = grain.MapDataset.source(Docs()).seed(1).shuffle().to_iter_dataset(options)
     stream = ints.to_iter_dataset(options)
-    parts = [grain.MapDataset.range(a, a + n).to_iter_dataset(options) for a, n in ((0, 30), (100, 3), (200, 40))]
+    parts = [
+        grain.MapDataset.range(a, a + n).to_iter_dataset(options)
+        for a, n in ((0, 30), (100, 3), (200, 40))
+    ]
     lengths: Any = {"length_struct": {"x": 16, "y": 16}}
     return {
         "map": ints.map(lambda x: -x).batch(2).to_iter_dataset(options),
         "filter": ints.filter(lambda x: x % 3).to_iter_dataset(options).batch(1),
-        "mix": grain.IterDataset.mix(parts[::2], [0.7, 0.3]).random_map(lambda x, rng: x + rng.random(), seed=1),
+        "mix": grain.IterDataset.mix(parts[::2], [0.7, 0.3]).random_map(
+            lambda x, rng: x + rng.random(), seed=1
+        ),
         "window": ex.WindowShuffleIterDataset(stream, window_size=7, seed=42),
         "interleave": ex.InterleaveIterDataset(parts, cycle_length=2),
         "flat": stream.flat_map(Twice()),
@@ -62,9 +67,15 @@ def pipelines(options: grain.ReadOptions | None) -> dict[str, grain.IterDataset]
         "rebatch": ex.RebatchIterDataset(stream.batch(7), 3),
         "zip": ex.ZipIterDataset([stream, stream.map(str)]),
         "first fit": ex.FirstFitPackIterDataset(docs, num_packing_bins=4, **lengths),
-        "best fit": ex.BestFitPackIterDataset(docs, num_packing_bins=4, shuffle_bins=False, **lengths),
+        "best fit": ex.BestFitPackIterDataset(
+            docs, num_packing_bins=4, shuffle_bins=False, **lengths
+        ),
         "concat split": ex.ConcatThenSplitIterDataset(docs, **lengths),
-        "grain order": grain.MapDataset.range(40, order="grain").seed(1).shuffle().repeat().to_iter_dataset(options),
+        "grain order": grain.MapDataset.range(40, order="grain")
+        .seed(1)
+        .shuffle()
+        .repeat()
+        .to_iter_dataset(options),
     }
 
 
@@ -123,7 +134,9 @@ def test_first_element_after_a_restore_costs_the_same_everywhere() -> None:
     def opened() -> Any:
         return iter(
             ex.WindowShuffleIterDataset(
-                grain.MapDataset.source(Counted()).seed(1).shuffle().to_iter_dataset(INLINE), window_size=8, seed=2
+                grain.MapDataset.source(Counted()).seed(1).shuffle().to_iter_dataset(INLINE),
+                window_size=8,
+                seed=2,
             )
         )
 
@@ -166,12 +179,18 @@ def test_face_is_core() -> None:
     ]  # fmt: skip
     there = grain.MapDataset.range(3).to_iter_dataset().core.flow.fn  # pyright: ignore[reportAttributeAccessIssue]
     for face, core in pairs:
-        left, right = iter(face.to_iter_dataset(INLINE)), DatasetIterator(core.filter(there), lanes=1)
+        left, right = (
+            iter(face.to_iter_dataset(INLINE)),
+            DatasetIterator(core.filter(there), lanes=1),
+        )
         for _ in range(20):
             assert next(left) == next(right)
             assert left.get_state() == right.state_dict()
     streams: list[tuple[Any, ps.Dataset]] = [
-        (ex.InterleaveIterDataset([ga, gb], cycle_length=1), a.filter(there).interleave(b.filter(there), width=1)),
+        (
+            ex.InterleaveIterDataset([ga, gb], cycle_length=1),
+            a.filter(there).interleave(b.filter(there), width=1),
+        ),
         (
             ex.WindowShuffleIterDataset(ga.to_iter_dataset(), window_size=9, seed=1),
             a.filter(there).shuffle(1, window=9),
@@ -195,7 +214,9 @@ def test_stream_does_not_depend_on_threads_and_workers(threads: int, workers: in
         other = grain.MapDataset.source(list(range(100, 130))).to_iter_dataset(o)
         return grain.IterDataset.mix([kept, other], [2, 1]).batch(4)
 
-    ds = made(options).mp_prefetch(grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=10))
+    ds = made(options).mp_prefetch(
+        grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=10)
+    )
     assert_same_run(lambda: ds, lambda: made(INLINE))
 
 
@@ -225,7 +246,10 @@ def test_missing_elements() -> None:
     indexed = grain.MapDataset.range(4).filter(lambda x: x % 2).map_with_index(lambda i, x: (i, x))
     assert list(indexed) == [(1, 1), (3, 3)]
     assert list(ds.to_iter_dataset(allow_nones=True)) == [None, 10, None, 30, None, 50]
-    assert list(ds.to_iter_dataset(allow_nones=True).filter(lambda x: x > 10)) == [30, 50]  # Grain's crashes
+    assert list(ds.to_iter_dataset(allow_nones=True).filter(lambda x: x > 10)) == [
+        30,
+        50,
+    ]  # Grain's crashes
     with pytest.raises(ConfigError, match="to_iter_dataset"):
         ds.batch(2)
     assert [b.tolist() for b in ds.to_iter_dataset().batch(2)] == [[10, 30], [50]]
@@ -299,7 +323,10 @@ def test_weights_are_not_cut_off(weights: list[float]) -> None:
 
 def test_weights_in_dicts_belong_to_their_keys() -> None:
     """Grain gives them to the wrong dataset where the keys are in another order, depending on whether JAX is there."""
-    parts = {name: grain.MapDataset.source([name]).repeat().to_iter_dataset(INLINE) for name in ("b", "a")}
+    parts = {
+        name: grain.MapDataset.source([name]).repeat().to_iter_dataset(INLINE)
+        for name in ("b", "a")
+    }
     one = list(islice(grain.IterDataset.mix(parts, {"a": 9, "b": 1}), 100))
     other = list(islice(grain.IterDataset.mix(dict(sorted(parts.items())), {"b": 1, "a": 9}), 100))
     assert one == other and one.count("a") == 90
@@ -320,7 +347,11 @@ def test_mixtures_that_cannot_be() -> None:
 
 def test_selection_and_concatenation() -> None:
     a, b = grain.MapDataset.range(3), grain.MapDataset.range(10, 12)
-    assert list(grain.MapDataset.select_from_datasets([a, b], [(1, 0), (0, 2), (0, 4)])) == [10, 2, 1]
+    assert list(grain.MapDataset.select_from_datasets([a, b], [(1, 0), (0, 2), (0, 4)])) == [
+        10,
+        2,
+        1,
+    ]
     both = grain.MapDataset.concatenate([a.shuffle(seed=1), b])
     assert sorted(both[i] for i in range(5, 10)) == [0, 1, 2, 10, 11]
 
@@ -345,10 +376,19 @@ def test_transformations() -> None:
     steps = [Plus(), Noise(), Numbered()]
     maps = grain.MapDataset.range(4).seed(1).apply(steps)
     assert list(maps) == [100, 201, 302, 403]
-    batches = grain.MapDataset.range(4).seed(1).to_iter_dataset().apply([*steps, Odd(), grain.transforms.Batch(2)])
+    batches = (
+        grain.MapDataset.range(4)
+        .seed(1)
+        .to_iter_dataset()
+        .apply([*steps, Odd(), grain.transforms.Batch(2)])
+    )
     assert [b.tolist() for b in batches] == [[201, 403]]
     flat = grain.MapDataset.source([0, 1, 2]).apply(Twice())
-    assert len(flat) == 6 and [flat[i] for i in range(6)] == [None, None, 1, None, 2, 2] and list(flat) == [1, 2, 2]
+    assert (
+        len(flat) == 6
+        and [flat[i] for i in range(6)] == [None, None, 1, None, 2, 2]
+        and list(flat) == [1, 2, 2]
+    )
     assert list(ex.FlatMapIterDataset(threaded(4), Twice())) == [1, 2, 2]
     with pytest.raises(ConfigError, match="not a int"):
         maps.map(3)  # pyright: ignore[reportArgumentType]
@@ -366,7 +406,9 @@ def test_flat_map_that_gives_too_many() -> None:
 
 
 def test_batches_of_trees() -> None:
-    ds = grain.MapDataset.source([{"a": [i, (i, "x" * i)], "b": np.full(2, i)} for i in range(3)]).batch(2)
+    ds = grain.MapDataset.source(
+        [{"a": [i, (i, "x" * i)], "b": np.full(2, i)} for i in range(3)]
+    ).batch(2)
     first = ds[0]
     assert first["a"][0].tolist() == [0, 1] and first["a"][1][1].tolist() == ["", "x"]
     assert first["b"].tolist() == [[0, 0], [1, 1]] and len(ds[1]["b"]) == 1
@@ -387,7 +429,9 @@ def test_zip_strict() -> None:
 def test_packing_rows() -> None:
     docs = grain.MapDataset.source(Docs()).to_iter_dataset(INLINE)
     rows = list(
-        ex.FirstFitPackIterDataset(docs, length_struct={"x": 8, "y": 8}, num_packing_bins=3, meta_features=["y"])
+        ex.FirstFitPackIterDataset(
+            docs, length_struct={"x": 8, "y": 8}, num_packing_bins=3, meta_features=["y"]
+        )
     )
     assert list(rows[0]) == ["x", "x_segment_ids", "x_positions", "y"]
     pieces = [
@@ -400,7 +444,9 @@ def test_packing_rows() -> None:
         docs, length_struct={"x": 8}, meta_features=["y"], bos_features=["x"], bos_token_id=-9,
         bos_handling=ex.BOSHandling.REPLACE_FIRST_TOKEN_WITH_BOS))  # fmt: skip
     assert all(row["x_positions"][0] == 0 and row["x"][0] == -9 for row in cut)
-    assert [int((row["x"] == -9).sum()) for row in cut] == [int(row["x_segment_ids"].max()) for row in cut]
+    assert [int((row["x"] == -9).sum()) for row in cut] == [
+        int(row["x_segment_ids"].max()) for row in cut
+    ]
     with pytest.raises(DataError):
         list(ex.FirstFitPackIterDataset(docs, length_struct={"x": 4, "y": 4}, num_packing_bins=3))
 
@@ -431,7 +477,9 @@ def failing(kind: str, fn: Any) -> Any:
             other = grain.MapDataset.source([100] * 12).to_iter_dataset(INLINE)
             return grain.IterDataset.mix([source.map(fn).to_iter_dataset(INLINE), other])
         case _:
-            return ex.ThreadPrefetchIterDataset(source.map(fn).to_iter_dataset(THREADS), prefetch_buffer_size=4)
+            return ex.ThreadPrefetchIterDataset(
+                source.map(fn).to_iter_dataset(THREADS), prefetch_buffer_size=4
+            )
 
 
 @pytest.mark.parametrize("kind", ["inline", "threads", "mix", "prefetch"])
@@ -505,13 +553,20 @@ def test_reading_ahead_is_bounded() -> None:
     it.close()
     assert Run.of(grain.ReadOptions(0, 500)) == Run.of(grain.ReadOptions(4, 0)) == Run()
     assert Run.of(grain.ReadOptions()) == Run(16, 500)
-    for wrong in (lambda: grain.ReadOptions(-1), lambda: grain.MultiprocessingOptions(num_workers=-1)):
+    for wrong in (
+        lambda: grain.ReadOptions(-1),
+        lambda: grain.MultiprocessingOptions(num_workers=-1),
+    ):
         with pytest.raises(ConfigError):
             wrong()
 
 
 def test_start_prefetch() -> None:
-    for ds in (threaded(9), threaded(9, INLINE), ex.ThreadPrefetchIterDataset(threaded(9), prefetch_buffer_size=2)):
+    for ds in (
+        threaded(9),
+        threaded(9, INLINE),
+        ex.ThreadPrefetchIterDataset(threaded(9), prefetch_buffer_size=2),
+    ):
         it = iter(ds)
         state = it.get_state()
         it.start_prefetch()
@@ -556,7 +611,9 @@ def files(tmp_path: Path) -> list[str]:
 def test_parquet_hierarchical_shuffle(files: list[str]) -> None:
     names = grain.MapDataset.source(files)
     opened = names.map(grain.parquet_dataset.ParquetIterDataset)
-    ds = ex.WindowShuffleIterDataset(ex.InterleaveIterDataset(opened, cycle_length=3), window_size=10, seed=42)
+    ds = ex.WindowShuffleIterDataset(
+        ex.InterleaveIterDataset(opened, cycle_length=3), window_size=10, seed=42
+    )
     assert_covers([row["x"] for row in ds], [100 * k + i for k in range(3) for i in range(20)])
     assert [row["x"] for row in islice(ex.ParquetIterDataset(files), 4)] == [0, 100, 200, 1]
     assert_resumes(lambda: ex.ParquetIterDataset(files[0], columns=["x"]), every=5)
@@ -642,15 +699,17 @@ assert one.devices() == {devices[3]}
 
 @pytest.mark.slow  # a process with JAX devices
 def test_device_put_overlaps() -> None:
-    done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_import_does_not_load_jax() -> None:
-    code = (
-        "import sys, penstock.compat.grain; print(*(m for m in ('jax', 'orbax', 'torch', 'grain') if m in sys.modules))"
+    code = "import sys, penstock.compat.grain; print(*(m for m in ('jax', 'orbax', 'torch', 'grain') if m in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == ""
 
 
@@ -670,11 +729,18 @@ def test_performance_config() -> None:
             return {"image": np.zeros(1 << 20, np.uint8), "label": i}
 
     ds = grain.MapDataset.source(Images())
-    found = ex.pick_performance_config(ds=ds, ram_budget_mb=64, max_workers=None, max_buffer_size=None)
+    found = ex.pick_performance_config(
+        ds=ds, ram_budget_mb=64, max_workers=None, max_buffer_size=None
+    )
     assert len(reads) == 5
     read, work = found.read_options, found.multiprocessing_options
     assert read.num_threads == 16 and read.prefetch_buffer_size == 31
     assert 1 <= work.num_workers <= 31
-    tiny = ex.pick_performance_config(ds=ds.to_iter_dataset(), ram_budget_mb=1, max_workers=8, max_buffer_size=9)
-    assert (tiny.read_options.prefetch_buffer_size, tiny.multiprocessing_options.num_workers) == (1, 1)
+    tiny = ex.pick_performance_config(
+        ds=ds.to_iter_dataset(), ram_budget_mb=1, max_workers=8, max_buffer_size=9
+    )
+    assert (tiny.read_options.prefetch_buffer_size, tiny.multiprocessing_options.num_workers) == (
+        1,
+        1,
+    )
     assert next(iter(ds.to_iter_dataset(read_options=read).mp_prefetch(work)))["label"] == 0

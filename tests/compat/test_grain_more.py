@@ -51,7 +51,11 @@ def test_positions_of_a_pass(name: str) -> None:
 def test_start_prefetch_does_not_wait() -> None:
     """A pipeline that takes its time until the first element must not hold up whoever starts it."""
     begun = threading.Event()
-    ds = numbers().map(lambda x: begun.wait() and x).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    ds = (
+        numbers()
+        .map(lambda x: begun.wait() and x)
+        .mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    )
     it = iter(ds)
     it.start_prefetch()
     begun.set()
@@ -65,8 +69,14 @@ def test_start_prefetch_does_not_wait() -> None:
 def test_padded_batches() -> None:
     ds = grain.MapDataset.range(5).map(lambda i: {"x": np.full(2, i), "n": (i,)})
     padded = ds.batch(3, batch_fn=partial(ex.batch_and_pad, batch_size=3, pad_value=-1))
-    assert padded[1]["x"].tolist() == [[3, 3], [4, 4], [-1, -1]] and padded[1]["n"][0].tolist() == [3, 4, -1]
-    assert padded[0]["x"].tolist() == ds.batch(3)[0]["x"].tolist() and padded[1]["x"].dtype == np.int64
+    assert padded[1]["x"].tolist() == [[3, 3], [4, 4], [-1, -1]] and padded[1]["n"][0].tolist() == [
+        3,
+        4,
+        -1,
+    ]
+    assert (
+        padded[0]["x"].tolist() == ds.batch(3)[0]["x"].tolist() and padded[1]["x"].dtype == np.int64
+    )
     for values in ([], [1, 2, 3]):
         with pytest.raises(ConfigError, match="1 to that many"):
             ex.batch_and_pad(values, batch_size=2)
@@ -82,7 +92,18 @@ def test_specs() -> None:
 
 
 def test_index_shuffle() -> None:
-    assert [ex.index_shuffle(i, 9, 3329053876, 4) for i in range(10)] == [1, 7, 6, 9, 0, 8, 4, 5, 3, 2]
+    assert [ex.index_shuffle(i, 9, 3329053876, 4) for i in range(10)] == [
+        1,
+        7,
+        6,
+        9,
+        0,
+        8,
+        4,
+        5,
+        3,
+        2,
+    ]
     for wrong in ((10, 9, 1, 4), (-1, 9, 1, 4), (0, 9, 1, 6)):
         with pytest.raises(ConfigError):
             ex.index_shuffle(*wrong)
@@ -101,7 +122,9 @@ def test_the_check_of_a_pipeline_finds_one_that_does_not_resume() -> None:
 def test_shards() -> None:
     ds = grain.MapDataset.range(10)
     parts = [grain.sharding.ShardOptions(i, 3) for i in range(3)]
-    assert sorted(x for part in parts for x in ds[part.shard_index :: part.shard_count]) == list(range(10))
+    assert sorted(x for part in parts for x in ds[part.shard_index :: part.shard_count]) == list(
+        range(10)
+    )
     alone: Any = grain.sharding.NoSharding()
     assert (alone.shard_index, alone.shard_count, alone.drop_remainder) == (0, 1, False)
     assert isinstance(alone, grain.sharding.ShardOptions)
@@ -157,7 +180,11 @@ def test_seeds_of_random_maps_can_be_long() -> None:
 def test_older_names() -> None:
     import penstock.compat.grain.python as old
 
-    assert old.MapTransform is grain.transforms.Map and old.experimental is ex and old.MapDataset is grain.MapDataset
+    assert (
+        old.MapTransform is grain.transforms.Map
+        and old.experimental is ex
+        and old.MapDataset is grain.MapDataset
+    )
     assert {name for name in old.__all__ if not name.startswith("PyGrain")} <= vars(old).keys()
     with pytest.raises(AttributeError, match="no attribute 'TFDS'"):
         old.TFDS  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
@@ -176,11 +203,19 @@ class Noise(grain.transforms.RandomMap):
 
 def loader(workers: int = 0, shard: int = 0, **options: Any) -> grain.DataLoader:
     sampler = grain.samplers.IndexSampler(
-        num_records=21, shard_options=grain.sharding.ShardOptions(shard, 2), shuffle=True, num_epochs=2, seed=5
+        num_records=21,
+        shard_options=grain.sharding.ShardOptions(shard, 2),
+        shuffle=True,
+        num_epochs=2,
+        seed=5,
     )
     operations = [Noise(), grain.transforms.Batch(4)]
     return grain.DataLoader(
-        data_source=range(30), sampler=sampler, operations=operations, worker_count=workers, **options
+        data_source=range(30),
+        sampler=sampler,
+        operations=operations,
+        worker_count=workers,
+        **options,
     )
 
 
@@ -188,14 +223,23 @@ def loader(workers: int = 0, shard: int = 0, **options: Any) -> grain.DataLoader
 def test_data_loader(order: Any) -> None:
     from penstock.testing import assert_resumes
 
-    rows = [[int(x) for batch in loader(shard=shard, order=order) for x in batch] for shard in range(2)]
+    rows = [
+        [int(x) for batch in loader(shard=shard, order=order) for x in batch] for shard in range(2)
+    ]
     assert [sorted(x // 1000 for x in part) for part in rows] == [
         sorted([*range(11)] * 2),
         sorted([*range(11, 21)] * 2),
     ]
-    assert [x // 1000 for x in rows[0][:11]] not in ([*range(11)], [x // 1000 for x in rows[0][11:]])
+    assert [x // 1000 for x in rows[0][:11]] not in (
+        [*range(11)],
+        [x // 1000 for x in rows[0][11:]],
+    )
     assert len(set(rows[0])) == 22  # a random number of its own for every sample of every epoch
-    threaded = [int(x) for batch in loader(3, order=order, read_options=grain.ReadOptions(2, 9)) for x in batch]
+    threaded = [
+        int(x)
+        for batch in loader(3, order=order, read_options=grain.ReadOptions(2, 9))
+        for x in batch
+    ]
     assert threaded == rows[0]
     assert_resumes(lambda: loader(order=order), json=True)
 
@@ -208,15 +252,22 @@ def test_data_loader_in_grains_order() -> None:
 
 def test_samplers() -> None:
     ShardOptions, sequential = grain.sharding.ShardOptions, grain.samplers.SequentialSampler
-    for drop, want in ((True, [[0, 3, 6], [1, 4, 7], [2, 5, 8]]), (False, [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]])):
+    for drop, want in (
+        (True, [[0, 3, 6], [1, 4, 7], [2, 5, 8]]),
+        (False, [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]),
+    ):
         shards = [ShardOptions(i, 3, drop) for i in range(3)]
-        assert [list(grain.DataLoader(data_source=range(10), sampler=sequential(10, s))) for s in shards] == want
+        assert [
+            list(grain.DataLoader(data_source=range(10), sampler=sequential(10, s))) for s in shards
+        ] == want
         parts = [list(grain.load(range(10), num_epochs=1, shard_options=s)) for s in shards]
         assert [len(part) for part in parts] == ([3, 3, 3] if drop else [4, 3, 3])
         assert [x for part in parts for x in part] == list(range(9 if drop else 10))
     endless = iter(grain.load(range(3)))
     assert [next(endless) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    own = grain.DataLoader(data_source=range(4), sampler=sequential(4), shard_options=ShardOptions(1, 2))
+    own = grain.DataLoader(
+        data_source=range(4), sampler=sequential(4), shard_options=ShardOptions(1, 2)
+    )
     assert list(own) == [1, 3]
     settings: list[dict[str, Any]] = [{"num_records": 0}, {"num_epochs": 0}, {"shuffle": True}]
     for wrong in settings:

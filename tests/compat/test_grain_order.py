@@ -60,13 +60,20 @@ def test_default_seeds_by_depth() -> None:
 
 
 def test_random_map_golden() -> None:
-    ds = ours.MapDataset.range(10, order="grain").seed(41).random_map(lambda x, rng: int(x + rng.integers(0, 10)))
+    ds = (
+        ours.MapDataset.range(10, order="grain")
+        .seed(41)
+        .random_map(lambda x, rng: int(x + rng.integers(0, 10)))
+    )
     assert list(ds) == [0, 6, 9, 5, 10, 14, 14, 13, 15, 13]
     assert generator_at(3, 7).random() == generator_at(3, 7).random() != generator_at(3, 8).random()
 
 
 def test_mix_goldens() -> None:
-    evens, odds = ours.MapDataset.range(0, 10, 2, order="grain"), ours.MapDataset.range(1, 10, 2, order="grain")
+    evens, odds = (
+        ours.MapDataset.range(0, 10, 2, order="grain"),
+        ours.MapDataset.range(1, 10, 2, order="grain"),
+    )
     assert list(ours.MapDataset.mix([evens, odds], [1, 2])) == [0, 1, 3, 2, 5, 7, 4]
     ds = ours.MapDataset.mix([evens, odds], [0.75, 0.25])
     assert list(ds) == [0, 2, 4, 1, 6, 8]
@@ -89,7 +96,9 @@ def test_mix_far_out_and_with_large_proportions() -> None:
     rule = Proportions.of([0.0001, 333.3, 7.77], 3)
     places = np.array([0, 5, 10**9, 10**15, 10**17], np.int64)
     total, parts = sum(rule.parts), rule.parts
-    for place, source, draw in zip(places.tolist(), *(column.tolist() for column in rule.at(places)), strict=True):
+    for place, source, draw in zip(
+        places.tolist(), *(column.tolist() for column in rule.at(places)), strict=True
+    ):
         rest, a, b = total, place, place + 1
         for i, part in enumerate(parts):  # the definition, in whole numbers without a limit
             a2, b2 = a * (rest - part) // rest, b * (rest - part) // rest
@@ -102,7 +111,9 @@ def test_mix_far_out_and_with_large_proportions() -> None:
 # ---------------------------------------------------------------- the cipher
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 255, 256, 257, 300, 4095, 65535, 65536, 65538, 70_000, 131_071])
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, 10, 255, 256, 257, 300, 4095, 65535, 65536, 65538, 70_000, 131_071]
+)
 def test_cipher_is_a_permutation(n: int) -> None:
     found = shuffled(np.arange(n), n, 7)
     assert np.array_equal(np.sort(found), np.arange(n))
@@ -131,7 +142,8 @@ def test_lengths_that_grain_loses_one_of(n: int, theirs: Any) -> None:
     assert len(np.unique(shuffled(np.arange(n), n, 5))) == n - 1
     own = ours.MapDataset.range(65537).shuffle(seed=5).core
     assert np.array_equal(
-        np.sort([own[i] for i in range(0, 65537, 4096)]), np.unique([own[i] for i in range(0, 65537, 4096)])
+        np.sort([own[i] for i in range(0, 65537, 4096)]),
+        np.unique([own[i] for i in range(0, 65537, 4096)]),
     )
     rows = own._op.locate(np.arange(65537), np.zeros(65537, np.int64))  # pyright: ignore[reportPrivateUsage]
     assert np.array_equal(np.sort(rows.index), np.arange(65537))
@@ -173,7 +185,19 @@ class Built:
         dice, api = self.dice, self.api
         ds = self.source(depth)
         for _ in range(dice.randint(0, 4)):
-            step = dice.choice(["map", "shuffle", "shuffle", "repeat", "slice", "random", "index", "seed", "window"])
+            step = dice.choice(
+                [
+                    "map",
+                    "shuffle",
+                    "shuffle",
+                    "repeat",
+                    "slice",
+                    "random",
+                    "index",
+                    "seed",
+                    "window",
+                ]
+            )
             endless, size = len(ds) == sys.maxsize, len(ds)
             if step == "map":
                 ds = ds.map(lambda x: x + 1)
@@ -185,7 +209,13 @@ class Built:
                 ds = ds.repeat(dice.choice([None, 2, 3]), reseed_each_epoch=dice.random() < 0.7)
             elif step == "slice" and size > 4:
                 a, c = dice.randint(0, 2), dice.randint(1, 3)
-                ds = ds[a:50:c] if endless else ds[a::c] if dice.random() < 0.5 else ds[a : size - 1 : c]
+                ds = (
+                    ds[a:50:c]
+                    if endless
+                    else ds[a::c]
+                    if dice.random() < 0.5
+                    else ds[a : size - 1 : c]
+                )
             elif step == "random":
                 ds = ds.random_map(lambda x, rng: x + int(rng.integers(0, 1000)))
             elif step == "index":
@@ -198,11 +228,17 @@ class Built:
 
     def source(self, depth: int) -> Any:
         dice, api = self.dice, self.api
-        kind = dice.choice(["range", "list", "mix", "concat"]) if depth else dice.choice(["range", "list"])
+        kind = (
+            dice.choice(["range", "list", "mix", "concat"])
+            if depth
+            else dice.choice(["range", "list"])
+        )
         if kind == "range":
             return api.MapDataset.range(dice.randint(1, 30), **self.order).seed(dice.randint(0, 99))
         if kind == "list":
-            return api.MapDataset.source([3 * i for i in range(dice.randint(1, 20))], **self.order).seed(5)
+            return api.MapDataset.source(
+                [3 * i for i in range(dice.randint(1, 20))], **self.order
+            ).seed(5)
         parts = [self.maps(depth - 1) for _ in range(dice.randint(1, 3))]
         if kind == "concat":
             parts = [part[:20] if len(part) == sys.maxsize else part for part in parts]
@@ -229,9 +265,13 @@ class Built:
         for _ in range(dice.randint(0, 3)):
             step = dice.choice(["window", "random", "index", "filter", "limit", "repeat", "seed"])
             if step == "window":
-                ds = grain.WindowShuffleIterDataset(ds, window_size=dice.randint(1, 12), seed=dice.randint(0, 99))
+                ds = grain.WindowShuffleIterDataset(
+                    ds, window_size=dice.randint(1, 12), seed=dice.randint(0, 99)
+                )
             elif step == "random":
-                ds = ds.random_map(lambda x, rng: x + int(rng.integers(0, 1000)), seed=dice.randint(0, 9))
+                ds = ds.random_map(
+                    lambda x, rng: x + int(rng.integers(0, 1000)), seed=dice.randint(0, 9)
+                )
             elif step == "index":
                 ds = ds.map_with_index(lambda i, x: 5 * x + i)
             elif step == "filter":
@@ -239,7 +279,9 @@ class Built:
             elif step == "limit":
                 ds = grain.LimitIterDataset(ds, dice.randint(1, 90))
             elif step == "seed":
-                ds = ds.seed(dice.randint(0, 9)).random_map(lambda x, rng: x + int(rng.integers(0, 10)))
+                ds = ds.seed(dice.randint(0, 9)).random_map(
+                    lambda x, rng: x + int(rng.integers(0, 10))
+                )
             elif step == "repeat":
                 ds = grain.RepeatIterDataset(grain.LimitIterDataset(ds, 30), 2)
         return ds
@@ -253,7 +295,9 @@ class Built:
         )
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=slow_if(seed >= 20)) for seed in range(50)])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=slow_if(seed >= 20)) for seed in range(50)]
+)
 def test_random_pipelines_equal_grain(seed: int, theirs: Any) -> None:
     inline = theirs.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     mine = list(islice(Built(seed, ours, {"order": "grain"}, INLINE).whole(), 60))
@@ -270,7 +314,10 @@ def test_random_pipelines_equal_grain(seed: int, theirs: Any) -> None:
 @pytest.mark.parametrize("seed", range(60, 70))
 def test_random_access_equals_grain(seed: int, theirs: Any) -> None:
     """`ds[i]` too, beyond the length, and batches before and after repeating."""
-    mine, other = Built(seed, ours, {"order": "grain"}, None).maps(2), Built(seed, theirs, {}, None).maps(2)
+    mine, other = (
+        Built(seed, ours, {"order": "grain"}, None).maps(2),
+        Built(seed, theirs, {}, None).maps(2),
+    )
     assert len(mine) == len(other)
     if not len(mine):
         return
@@ -280,11 +327,17 @@ def test_random_access_equals_grain(seed: int, theirs: Any) -> None:
     if len(mine) < sys.maxsize:
         for drop in (False, True):
             got = (
-                list(islice(mine.batch(3, drop_remainder=drop).repeat(2).to_iter_dataset(INLINE), 60))
+                list(
+                    islice(mine.batch(3, drop_remainder=drop).repeat(2).to_iter_dataset(INLINE), 60)
+                )
                 if len(mine) >= 3
                 else []
             )
-            want = list(islice(other.batch(3, drop_remainder=drop).repeat(2), 60)) if len(mine) >= 3 else []
+            want = (
+                list(islice(other.batch(3, drop_remainder=drop).repeat(2), 60))
+                if len(mine) >= 3
+                else []
+            )
             assert [x.tolist() for x in got] == [x.tolist() for x in want]
 
 
@@ -293,7 +346,11 @@ def test_random_access_equals_grain(seed: int, theirs: Any) -> None:
 
 def test_orders_are_not_put_together() -> None:
     a, b = ours.MapDataset.range(3), ours.MapDataset.range(3, order="grain")
-    for together in (ours.MapDataset.mix, ours.MapDataset.concatenate, ours.experimental.ZipMapDataset):
+    for together in (
+        ours.MapDataset.mix,
+        ours.MapDataset.concatenate,
+        ours.experimental.ZipMapDataset,
+    ):
         with pytest.raises(ConfigError, match="same order="):
             together([a, b])
     with pytest.raises(ConfigError, match="choose 'penstock' or 'grain'"):

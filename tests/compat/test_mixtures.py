@@ -105,16 +105,26 @@ def test_energon_v2(folder: Path) -> None:
     )
     got, left = convert(path)
     sources = by_name(got)
-    assert {name: source.weight for name, source in sources.items()} == {"coco": 5, "inner": 2, "notes": 1, "blend": 3}
+    assert {name: source.weight for name, source in sources.items()} == {
+        "coco": 5,
+        "inner": 2,
+        "notes": 1,
+        "blend": 3,
+    }
     assert (sources["coco"].path, sources["coco"].split) == ((str(folder / "coco"),), "train")
     inner = sources["inner"].mixture
-    assert inner is not None and [(one.name, one.epochs, one.max_epochs) for one in inner.sources] == [
+    assert inner is not None and [
+        (one.name, one.epochs, one.max_epochs) for one in inner.sources
+    ] == [
         ("captions", 5, 5),
         ("ocr", 0.5, 0.5),
     ]
     assert (inner.sources[1].split, inner.sources[1].slice) == ("val", (100, None))
     nested = sources["blend"].mixture
-    assert nested is not None and [(one.name, one.weight) for one in nested.sources] == [("web", 1), ("web-2", 3)]
+    assert nested is not None and [(one.name, one.weight) for one in nested.sources] == [
+        ("web", 1),
+        ("web-2", 3),
+    ]
     assert sources["notes"].slice == ("0%", "80%")
     assert lost(left) == [
         (8, "splits.train.blend[0].subflavors"),
@@ -145,7 +155,10 @@ def test_energon_parts_of_a_blend_are_lost(folder: Path) -> None:
               - {path: c, weight: 1, subset: {range: [0%, 100%]}}
         """,
     )
-    assert left_out == [(6, "splits.train.blend[0].subset"), (7, "splits.train.blend[0].blend[1].subset")]
+    assert left_out == [
+        (6, "splits.train.blend[0].subset"),
+        (7, "splits.train.blend[0].blend[1].subset"),
+    ]
 
 
 def test_energon_v1(folder: Path) -> None:
@@ -161,7 +174,10 @@ def test_energon_v1(folder: Path) -> None:
               - {weight: 1, path: ./coyo, split_part: val}
         """,
     )
-    assert [(one.name, one.weight, one.split) for one in model.sources] == [("coco", 3, "train"), ("coyo", 1, "val")]
+    assert [(one.name, one.weight, one.split) for one in model.sources] == [
+        ("coco", 3, "train"),
+        ("coyo", 1, "val"),
+    ]
     assert left_out == [(6, "splits.train.datasets[0].subflavor")]
 
 
@@ -200,7 +216,10 @@ def test_levanter(folder: Path) -> None:
     assert sources["text"].path[1] == "gs://bucket/c4/part-{0000..0099}.jsonl.gz"
     assert (model.unit, model.stop, model.block_size) == ("tokens", "first_exhausted", 512)
     assert model.shuffle == Shuffling("block", 256, 16)
-    assert (model.pack, model.batch) == ({"length": 4096, "bos": True, "eos": True}, Batching(64, True))
+    assert (model.pack, model.batch) == (
+        {"length": 4096, "bos": True, "eos": True},
+        Batching(64, True),
+    )
     assert model.horizon == ("steps", 1000) and left_out == []
 
 
@@ -217,9 +236,17 @@ def test_levanter_one_dataset_and_the_defaults(folder: Path) -> None:
     assert [(one.name, one.path) for one in model.sources] == [
         ("c4-en", ("hf://datasets/allenai/c4@~parquet/en/train",))
     ]
-    assert (model.pack, model.batch, model.seed) == ({"length": 256, "bos": True}, Batching(128, True, ranks=4), 7)
-    assert model.shuffle == Shuffling("none") and left_out == []  # Levanter shuffles only where it is told to
-    model, left_out = carried(folder / "data.yaml", "train_urls: [code.jsonl]\ncache_dir: c\nshuffle: true\n")
+    assert (model.pack, model.batch, model.seed) == (
+        {"length": 256, "bos": True},
+        Batching(128, True, ranks=4),
+        7,
+    )
+    assert (
+        model.shuffle == Shuffling("none") and left_out == []
+    )  # Levanter shuffles only where it is told to
+    model, left_out = carried(
+        folder / "data.yaml", "train_urls: [code.jsonl]\ncache_dir: c\nshuffle: true\n"
+    )
     assert (model.tokenise, model.shuffle) == (Tokenising("gpt2"), None) and left_out == []
     model, left_out = carried(
         folder / "sft.yaml",
@@ -232,7 +259,10 @@ def test_levanter_one_dataset_and_the_defaults(folder: Path) -> None:
         """,
     )
     assert model.shares() == {"code": 0.75, "text": 0.25} and model.horizon == ("steps", 5)
-    assert left_out == [(1, ""), (4, "trainer.train_batch_size")]  # and so the length of a step is not known
+    assert left_out == [
+        (1, ""),
+        (4, "trainer.train_batch_size"),
+    ]  # and so the length of a step is not known
 
 
 def test_levanter_weights_over_the_run(folder: Path) -> None:
@@ -279,7 +309,10 @@ def test_olmo_core(folder: Path) -> None:
         global_batch_size: 4096
         """,
     )
-    assert [(one.name, one.weight, one.max_epochs) for one in model.sources] == [("web", 0.8, 1.5), ("code", 0.2, 1)]
+    assert [(one.name, one.weight, one.max_epochs) for one in model.sources] == [
+        ("web", 0.8, 1.5),
+        ("code", 0.2, 1),
+    ]
     assert (model.unit, model.horizon) == ("tokens", ("tokens", 10_000_000))
     assert model.sources[0].dtype == "uint32" and left_out == []
 
@@ -372,8 +405,13 @@ def test_llm_foundry_one_dataset_and_how_long(
     (source,) = model.sources
     assert (source.path, source.format) == ((str(folder / "./mds/train"),), "mds")
     assert (model.horizon, source.max_epochs) == (horizon, epochs)
-    assert (model.batch, model.shuffle) == (Batching(16, collate="list", ranks=2), Shuffling("none"))
-    assert left_out == ([] if given == "${steps}" else [(3, "parameters.steps")])  # nothing refers to it
+    assert (model.batch, model.shuffle) == (
+        Batching(16, collate="list", ranks=2),
+        Shuffling("none"),
+    )
+    assert left_out == (
+        [] if given == "${steps}" else [(3, "parameters.steps")]
+    )  # nothing refers to it
 
 
 def test_llm_foundry_tokens_and_functions_are_lost(folder: Path) -> None:
@@ -393,7 +431,10 @@ def test_llm_foundry_tokens_and_functions_are_lost(folder: Path) -> None:
         """,
         ranks=4,
     )
-    assert model.sources[0].path == ("/data/a.jsonl", "/data/b.jsonl") and model.sources[0].format == "jsonl"
+    assert (
+        model.sources[0].path == ("/data/a.jsonl", "/data/b.jsonl")
+        and model.sources[0].format == "jsonl"
+    )
     assert left_out == [
         (1, "max_duration"),
         (2, "global_train_batch_size"),
@@ -401,27 +442,35 @@ def test_llm_foundry_tokens_and_functions_are_lost(folder: Path) -> None:
         (9, "train_loader.dataset.packing_ratio"),
     ]
     model, left_out = carried(
-        folder / "hub.yaml", "train_loader: {dataset: {hf_name: mosaicml/dolly_hhrlhf, split: train}}"
+        folder / "hub.yaml",
+        "train_loader: {dataset: {hf_name: mosaicml/dolly_hhrlhf, split: train}}",
     )
     assert model.sources[0].path == ("hf://datasets/mosaicml/dolly_hhrlhf",) and left_out == []
 
 
 def test_llm_foundry_repeats_and_numbers(folder: Path) -> None:
-    model, _ = carried(folder / "a.yaml", "streams:\n  a: {local: a, repeat: 2.5}\n  b: {local: b}\nsplit: train")
+    model, _ = carried(
+        folder / "a.yaml", "streams:\n  a: {local: a, repeat: 2.5}\n  b: {local: b}\nsplit: train"
+    )
     assert [(one.path[0], one.epochs, one.max_epochs) for one in model.sources] == [
         (str(folder / "a/train"), 2.5, 2.5),
         (str(folder / "b/train"), 1, 1),
     ]
-    model, _ = carried(folder / "b.yaml", "streams:\n  a: {local: a, choose: 300}\n  b: {local: b, choose: 100}\n")
+    model, _ = carried(
+        folder / "b.yaml", "streams:\n  a: {local: a, choose: 300}\n  b: {local: b, choose: 100}\n"
+    )
     assert model.shares() == {"a": 0.75, "b": 0.25}
     _, left_out = carried(
-        folder / "c.yaml", "streams:\n  a: {local: '${gone}', choose: 300}\n  b: {local: b, repeat: 2}\n"
+        folder / "c.yaml",
+        "streams:\n  a: {local: '${gone}', choose: 300}\n  b: {local: b, repeat: 2}\n",
     )
     assert (2, "streams.a.choose") in left_out and (2, "streams.a.local") in left_out
 
 
 def test_nemo(folder: Path) -> None:
-    (folder / "more.yaml").write_text("- {type: txt, paths: notes.txt, weight: 2}\n- {type: txt_pair, weight: 1}\n")
+    (folder / "more.yaml").write_text(
+        "- {type: txt, paths: notes.txt, weight: 2}\n- {type: txt_pair, weight: 1}\n"
+    )
     path = folder / "input_cfg.yaml"
     path.write_text(
         dedent(
@@ -452,7 +501,11 @@ def test_nemo(folder: Path) -> None:
     assert first.sources[0].path == ("/data/a/manifest_{0..511}.json",)
     assert [(one.format, one.weight) for one in first.sources] == [("jsonl", 600), ("jsonl", 400)]
     assert [(one.name, one.format) for one in second.sources] == [("notes", "text")]
-    assert [(Path(each.file).name, each.line, each.key) for each in left_out if each.severity == "warning"] == [
+    assert [
+        (Path(each.file).name, each.line, each.key)
+        for each in left_out
+        if each.severity == "warning"
+    ] == [
         ("input_cfg.yaml", 3, "[0].tags"),
         ("input_cfg.yaml", 7, "[0].input_cfg[0].tarred_audio_filepaths"),
         ("input_cfg.yaml", 12, "[0].input_cfg[2]"),
@@ -473,8 +526,14 @@ def test_nemo_in_a_model_config(folder: Path) -> None:
               - {manifest_filepath: [text.jsonl, chat.jsonl]}
         """,
     )
-    assert [(one.name, one.weight, len(one.path)) for one in model.sources] == [("code", 1, 1), ("text", 1, 2)]
-    assert left_out == [(3, "model.train_ds.use_lhotse"), (4, "model.train_ds.reweight_temperature")]
+    assert [(one.name, one.weight, len(one.path)) for one in model.sources] == [
+        ("code", 1, 1),
+        ("text", 1, 2),
+    ]
+    assert left_out == [
+        (3, "model.train_ds.use_lhotse"),
+        (4, "model.train_ds.reweight_temperature"),
+    ]
 
 
 INFO = {
@@ -489,7 +548,9 @@ def test_llamafactory_dataset_info(folder: Path) -> None:
     path.write_text(json.dumps(INFO, indent="\t"))
     model, problems = convert(path)
     assert model.names == ("code", "chat", "hub") and model.sources[0].slice == (0, 12)
-    assert model.sources[2].path == ("hf://datasets/llamafactory/demo",) and [key for _, key in lost(problems)] == [
+    assert model.sources[2].path == ("hf://datasets/llamafactory/demo",) and [
+        key for _, key in lost(problems)
+    ] == [
         "code.columns",
         "chat.formatting",
     ]
@@ -525,7 +586,9 @@ def test_llamafactory_training_file(folder: Path) -> None:
     dump(model, folder / "mixture.yaml")
     assert len(next(iter(ps.load(folder / "mixture.yaml")))) == 4
     (folder / "data/dataset_info.json").unlink()
-    with pytest.raises(ps.ConfigError, match=r"described in .*dataset_info.json, or in 'data' of a folder above"):
+    with pytest.raises(
+        ps.ConfigError, match=r"described in .*dataset_info.json, or in 'data' of a folder above"
+    ):
         convert(path)
     path.write_text("stage: sft\ndataset: chat\ndataset_dir: REMOTE:llamafactory/demo_data\n")
     with pytest.raises(ps.ConfigError, match="described on a hub, in 'llamafactory/demo_data'"):
@@ -534,18 +597,34 @@ def test_llamafactory_training_file(folder: Path) -> None:
 
 def test_llamafactory_epochs_steps_and_pretraining(folder: Path) -> None:
     (folder / "data").mkdir()
-    info = {"code": {"file_name": "code.jsonl", "columns": {"prompt": "text"}}, "text": {"file_name": "text.jsonl"}}
+    info = {
+        "code": {"file_name": "code.jsonl", "columns": {"prompt": "text"}},
+        "text": {"file_name": "text.jsonl"},
+    }
     (folder / "data/dataset_info.json").write_text(json.dumps(info))
     text = "stage: pt\ndataset: code,text\nmodel_name_or_path: t\nper_device_train_batch_size: 2\nmax_samples: 20\n"
     model, left_out = carried(folder / "a.yaml", text + "cutoff_len: 16\nval_size: 0.1\n", ranks=2)
-    assert [(one.epochs, one.max_epochs, one.slice) for one in model.sources] == [(3, 3, (0, 20))] * 2
-    assert [one.tokenise for one in model.sources] == [Tokenising("t", "text"), Tokenising("t", "instruction")]
+    assert [(one.epochs, one.max_epochs, one.slice) for one in model.sources] == [
+        (3, 3, (0, 20))
+    ] * 2
+    assert [one.tokenise for one in model.sources] == [
+        Tokenising("t", "text"),
+        Tokenising("t", "instruction"),
+    ]
     assert model.pack == {"length": 16, "method": "concat_split", "eos": True}
-    assert (model.batch, model.split, model.seed) == (Batching(2, ranks=2), Splitting(0.1), 42) and left_out == []
-    model, left_out = carried(folder / "b.yaml", text + "max_steps: 9\ntemplate: llama3\npacking: true\nseed: 1\n")
+    assert (model.batch, model.split, model.seed) == (
+        Batching(2, ranks=2),
+        Splitting(0.1),
+        42,
+    ) and left_out == []
+    model, left_out = carried(
+        folder / "b.yaml", text + "max_steps: 9\ntemplate: llama3\npacking: true\nseed: 1\n"
+    )
     assert (model.horizon, model.seed, model.temperature) == (("steps", 9), 1, 1) and left_out == []
     assert model.pack == {"length": 2047, "method": "concat_split", "eos": "<|end_of_text|>"}
-    _, left_out = carried(folder / "c.yaml", text + "packing: false\nval_size: 30\nmix_strategy: odd\n")
+    _, left_out = carried(
+        folder / "c.yaml", text + "packing: false\nval_size: 30\nmix_strategy: odd\n"
+    )
     assert [key for _, key in left_out] == ["packing", "val_size", "mix_strategy"]
 
 
@@ -575,11 +654,18 @@ def test_axolotl(folder: Path) -> None:
     )
     sources = by_name(model)
     assert sources["code"].format == "jsonl"
-    assert sources["code"].tokenise == Tokenising("NousResearch/Llama-2-7b-hf", "body", special_tokens=True)
+    assert sources["code"].tokenise == Tokenising(
+        "NousResearch/Llama-2-7b-hf", "body", special_tokens=True
+    )
     assert sources["text"].slice == (2, None, 5) and model.split == Splitting(0.05)
     assert (model.seed, model.stop, model.temperature) == (7, "all_exhausted", 1)
     assert sources["alpaca"].path == ("hf://datasets/tatsu-lab/alpaca",)
-    assert left_out == [(1, ""), (12, "datasets[2].type"), (14, "sequence_len"), (15, "sample_packing")]
+    assert left_out == [
+        (1, ""),
+        (12, "datasets[2].type"),
+        (14, "sequence_len"),
+        (15, "sample_packing"),
+    ]
 
 
 def test_axolotl_texts_are_split_and_the_run_has_its_length(folder: Path) -> None:
@@ -603,7 +689,9 @@ def test_axolotl_texts_are_split_and_the_run_has_its_length(folder: Path) -> Non
     ]
     assert {(one.epochs, one.max_epochs) for one in model.sources} == {(3, 3)}
     assert (model.batch, model.seed) == (Batching(6, ranks=2), 42) and left_out == []
-    model, left_out = carried(folder / "b.yml", dedent(text) + "num_epochs: 3\nmax_steps: 12\nval_set_size: 100\n")
+    model, left_out = carried(
+        folder / "b.yml", dedent(text) + "num_epochs: 3\nmax_steps: 12\nval_set_size: 100\n"
+    )
     assert model.horizon == ("steps", 12) and {one.max_epochs for one in model.sources} == {None}
     assert left_out == [(12, "val_set_size")]
 
@@ -614,7 +702,9 @@ def test_axolotl_with_prompts(folder: Path) -> None:
         "datasets:\n- {path: chat.jsonl, type: chat_template, field_messages: m, split: train}\n"
         "sample_packing: true\nsequence_len: 64\nshuffle_merged_datasets: false\n",
     )
-    assert model.pack is None and model.shuffle is None  # the trainer shuffles what was merged in order
+    assert (
+        model.pack is None and model.shuffle is None
+    )  # the trainer shuffles what was merged in order
     assert left_out == [
         (2, "datasets[0].field_messages"),
         (2, "datasets[0].type"),
@@ -627,14 +717,17 @@ def test_axolotl_with_prompts(folder: Path) -> None:
         "curriculum_sampling: true\n",
     )
     assert model.shuffle == Shuffling("none") and left_out == []
-    assert [rows[0]["text"] for rows in ps.load(folder / "written.yaml")] == [f"chat {i}" for i in range(30)]
+    assert [rows[0]["text"] for rows in ps.load(folder / "written.yaml")] == [
+        f"chat {i}" for i in range(30)
+    ]
 
 
 def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     path = folder / "x.yaml"
     path.write_text("a: 1")
     with pytest.raises(
-        ps.ConfigError, match="its format is not clear from what it holds: .* say which, by kind= .* one of energon"
+        ps.ConfigError,
+        match="its format is not clear from what it holds: .* say which, by kind= .* one of energon",
     ):
         convert(path)
     with pytest.raises(ps.ConfigError, match="this is no nemo file"):
@@ -643,15 +736,22 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
         convert(path, "other")
     with pytest.raises(ps.ConfigError, match="cannot be read"):
         convert(folder / "gone.yaml")
-    path.write_text("splits: {train: {blend: [{join: [{path: a}], weight: 1}]}}\n__class__: MetadatasetV2")
+    path.write_text(
+        "splits: {train: {blend: [{join: [{path: a}], weight: 1}]}}\n__class__: MetadatasetV2"
+    )
     with pytest.raises(
-        ps.ConfigError, match=r"(?s)there is no source in this Energon file.*line 1, .*: joined datasets"
+        ps.ConfigError,
+        match=r"(?s)there is no source in this Energon file.*line 1, .*: joined datasets",
     ):
         convert(path)
     path.write_text("data: {paths: [a.npy]}")
-    with pytest.raises(ps.ConfigError, match=r"nothing in .* is called 'cod'; its sources are data"):
+    with pytest.raises(
+        ps.ConfigError, match=r"nothing in .* is called 'cod'; its sources are data"
+    ):
         convert(path, files={"cod": "x"})
-    with pytest.raises(ps.ConfigError, match="pick='val': there is only one mixture in olmo-core files"):
+    with pytest.raises(
+        ps.ConfigError, match="pick='val': there is only one mixture in olmo-core files"
+    ):
         convert(path, pick="val")
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
     with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):

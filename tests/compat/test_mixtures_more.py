@@ -40,11 +40,16 @@ def carried(path: Path, text: str, **options: object) -> tuple[MixtureFile, list
 
 def test_nanotron_stages(tmp_path: Path) -> None:
     model, lost = carried(tmp_path / "c.yaml", STAGES, ranks=4)
-    assert model.names == ("web", "code", "math") and {one.dtype for one in model.sources} == {"uint16"}
+    assert model.names == ("web", "code", "math") and {one.dtype for one in model.sources} == {
+        "uint16"
+    }
     assert model.schedule == Scheduling(
         "steps",
         "step",
-        ((0, {"web": 0.8, "code": 0.2, "math": 0.0}), (100, {"web": 0.0, "code": 0.5, "math": 0.5})),
+        (
+            (0, {"web": 0.8, "code": 0.2, "math": 0.0}),
+            (100, {"web": 0.0, "code": 0.5, "math": 0.5}),
+        ),
     )
     assert (model.batch, model.pack) == (Batching(6, True, ranks=4), {"length": 64})
     assert (model.horizon, model.seed, model.unit, lost) == (("steps", 200), 8, "tokens", [])
@@ -64,7 +69,9 @@ def test_nanotron_without_weights(tmp_path: Path) -> None:
         tokenizer: {tokenizer_name_or_path: t}
         """
     model, lost = carried(tmp_path / "e.yaml", text)
-    assert [(one.name, one.weight, one.tokenise and one.tokenise.field) for one in model.sources] == [
+    assert [
+        (one.name, one.weight, one.tokenise and one.tokenise.field) for one in model.sources
+    ] == [
         ("x", 2, "body"),
         ("y", 1, "body"),
     ]
@@ -108,18 +115,36 @@ def test_mixers_of_trainers(tmp_path: Path) -> None:
         """
     model, lost = carried(tmp_path / "h.yaml", handbook)
     first, second = model.sources
-    assert first.path == ("hf://datasets/a/chat@~parquet/SFT/no_think",) and first.columns == ("messages",)
+    assert first.path == ("hf://datasets/a/chat@~parquet/SFT/no_think",) and first.columns == (
+        "messages",
+    )
     assert (first.split, second.split) == (None, Splitting(0.98))
     assert (second.name, second.epochs, second.max_epochs) == ("math-SFT-think", 2, 2)
-    assert (model.seed, model.batch) == (3, Batching(8, collate="list")) and lost == ["dataset_mixture.test_split_size"]
+    assert (model.seed, model.batch) == (3, Batching(8, collate="list")) and lost == [
+        "dataset_mixture.test_split_size"
+    ]
     instruct = "dataset_mixer: {a/b: 1.0, c/d: 0.5, e/f: 100, g.jsonl: 1.0}\nmax_train_steps: 3\nnum_train_epochs: 1"
     model, lost = carried(tmp_path / "i.yaml", instruct)
-    assert [one.slice for one in model.sources] == [None, ("0%", "50%"), (0, 100), None] and lost == []
-    assert model.sources[3].path == (str(tmp_path / "g.jsonl"),) and model.names == ("b", "d", "f", "g")
-    model, _ = carried(tmp_path / "t.yaml", "dataset_name: a/b\nmodel_name_or_path: m\nnum_train_epochs: 3\nseed: 1")
+    assert [one.slice for one in model.sources] == [
+        None,
+        ("0%", "50%"),
+        (0, 100),
+        None,
+    ] and lost == []
+    assert model.sources[3].path == (str(tmp_path / "g.jsonl"),) and model.names == (
+        "b",
+        "d",
+        "f",
+        "g",
+    )
+    model, _ = carried(
+        tmp_path / "t.yaml",
+        "dataset_name: a/b\nmodel_name_or_path: m\nnum_train_epochs: 3\nseed: 1",
+    )
     assert (model.names, model.seed, model.sources[0].max_epochs) == (("b",), 1, 3)
     _, lost = carried(
-        tmp_path / "j.yaml", "dataset_mixer: {a/b: odd}\nmax_train_samples: 9\npacking: true\nchat_template: x"
+        tmp_path / "j.yaml",
+        "dataset_mixer: {a/b: odd}\nmax_train_samples: 9\npacking: true\nchat_template: x",
     )
     assert set(lost) == {"dataset_mixer", "packing", "max_train_samples", "chat_template"}
 
@@ -165,7 +190,9 @@ def test_marin(tmp_path: Path) -> None:
         ("code", "marin://tok/code/train"),
     ]
     assert model.schedule == Scheduling(
-        "steps", "step", ((0, {"web": 1, "books": 0, "code": 0}), (500, {"web": 0.75, "books": 0.25, "code": 0.3}))
+        "steps",
+        "step",
+        ((0, {"web": 1, "books": 0, "code": 0}), (500, {"web": 0.75, "books": 0.25, "code": 0.3})),
     )
     assert (model.batch, model.horizon, model.seed) == (Batching(8, True), ("steps", 1000), 4)
     assert (model.pack, model.unit, model.block_size) == ({"length": 64}, "tokens", 2048)
@@ -177,7 +204,8 @@ def test_marin(tmp_path: Path) -> None:
 def test_python_that_cannot_be_known_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exp.py"
     with pytest.raises(
-        ps.ConfigError, match="line 1: what its weights are cannot be known: nothing here says what W is"
+        ps.ConfigError,
+        match="line 1: what its weights are cannot be known: nothing here says what W is",
     ):
         carried(path, "\n\nm = lm_mixture_data_config(components={}, weights=W)")
     two = "a = lm_mixture_data_config({}, {'x': 1})\nb = lm_mixture_data_config({}, {'x': 2})"
@@ -237,7 +265,11 @@ def test_torchtitan(tmp_path: Path) -> None:
         """
     model, lost = carried(tmp_path / "registry.py", text, pick="mix")
     first, second = model.sources
-    assert (first.path, first.format, first.weight) == ((str(tmp_path / "books/*.jsonl"),), "jsonl", 0.75)
+    assert (first.path, first.format, first.weight) == (
+        (str(tmp_path / "books/*.jsonl"),),
+        "jsonl",
+        0.75,
+    )
     assert second.mixture is not None and second.weight == 0.25
     assert [one.path[0] for one in second.mixture.sources] == [
         "hf://datasets/allenai/c4@~parquet/en/train",
@@ -272,7 +304,13 @@ THEIRS = {
     "handbook": "dataset_mixture: {datasets: [{id: o/web, weight: 0.5, columns: [text]}, {id: o/code}]}\n"
     "per_device_train_batch_size: 4\nnum_train_epochs: 2\n",
 }
-STEPS = {"levanter": 40, "nanotron": 200, "olmo": 70, "axolotl": 30, "handbook": 30}  # (40 + 20) * 2 / 4, say
+STEPS = {
+    "levanter": 40,
+    "nanotron": 200,
+    "olmo": 70,
+    "axolotl": 30,
+    "handbook": 30,
+}  # (40 + 20) * 2 / 4, say
 
 
 @pytest.mark.parametrize("kind", THEIRS)
@@ -288,7 +326,9 @@ def test_what_is_converted_loads_and_runs(tmp_path: Path, kind: str) -> None:
     rules = {"o/web": f"{tmp_path}/web.jsonl", "o/code": f"{tmp_path}/code.jsonl"}
     path = tmp_path / "theirs.yaml"
     path.write_text(THEIRS[kind])
-    model, _ = convert(path, ranks=1, files=rules if kind == "handbook" else {"gs://x/": f"{tmp_path}/"})
+    model, _ = convert(
+        path, ranks=1, files=rules if kind == "handbook" else {"gs://x/": f"{tmp_path}/"}
+    )
     if kind == "levanter":  # nobody has its tokenizer here
         model = replace(model, tokenise=None, unit=None, horizon=("samples", 40))
     dump(model, tmp_path / "ours.yaml")
@@ -304,7 +344,9 @@ def test_axolotl_streams_its_first_dataset_alone(tmp_path: Path) -> None:
 
 
 def test_steps_beyond_a_pass_of_interleaved_datasets_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text('{"a": {"file_name": "a.jsonl"}, "b": {"file_name": "b.jsonl"}}')
+    (tmp_path / "dataset_info.json").write_text(
+        '{"a": {"file_name": "a.jsonl"}, "b": {"file_name": "b.jsonl"}}'
+    )
     text = "stage: sft\ndataset_dir: .\ndataset: a,b\nmix_strategy: %s\nmax_steps: 1000\n"
     _, lost = carried(tmp_path / "c.yaml", text % "interleave_under")
     assert lost == ["max_steps"]
@@ -312,7 +354,9 @@ def test_steps_beyond_a_pass_of_interleaved_datasets_are_reported(tmp_path: Path
     assert lost == []
 
 
-def test_a_stream_without_a_proportion_beside_those_that_have_one_is_reported(tmp_path: Path) -> None:
+def test_a_stream_without_a_proportion_beside_those_that_have_one_is_reported(
+    tmp_path: Path,
+) -> None:
     text = "train_loader: {dataset: {shuffle: true, streams: {a: {local: a, proportion: 1}, b: {local: b}}}}\n"
     _, lost = carried(tmp_path / "c.yaml", text + "max_duration: 9ba\nglobal_train_batch_size: 8\n")
     assert lost == ["train_loader.dataset.streams.b"]
@@ -320,4 +364,7 @@ def test_a_stream_without_a_proportion_beside_those_that_have_one_is_reported(tm
 
 def test_weights_between_paths_are_no_list_of_olmo(tmp_path: Path) -> None:
     with pytest.raises(ps.ConfigError, match="its format is not clear"):
-        carried(tmp_path / "c.yaml", 'data: {paths: ["30", a/x, "70", a/y], seq_length: 64}\ntrainer: {max_steps: 9}\n')
+        carried(
+            tmp_path / "c.yaml",
+            'data: {paths: ["30", a/x, "70", a/y], seq_length: 64}\ntrainer: {max_steps: 9}\n',
+        )

@@ -45,7 +45,9 @@ def test_a_text_without_good_places_is_cut_all_the_same() -> None:
 
 
 def test_signatures_and_docstrings_make_pairs() -> None:
-    found = {pair["instruction"]: pair["answer"] for pair in documented(ast.parse(SOURCE).body, "m")}
+    found = {
+        pair["instruction"]: pair["answer"] for pair in documented(ast.parse(SOURCE).body, "m")
+    }
     assert found == {
         "What does `m.first(a, *, b=1)` do?": "Add two numbers, or do not.",
         "What does `m.Second` do?": "A class that is documented.",
@@ -57,9 +59,16 @@ def test_build_writes_what_it_says(tmp_path: Path) -> None:
     made: dict[str, Made] = {one.name: one for one in build(tmp_path)}
     assert set(made) == {"code", "prose", "pairs"}
     rows = {
-        "code": sum(pq.ParquetFile(path).metadata.num_rows for path in tmp_path.glob("code/*.parquet")),
-        "prose": sum(len(path.read_bytes().splitlines()) for path in tmp_path.glob("prose/*.jsonl")),
-        "pairs": sum(ipc.open_file(path).read_all().num_rows for path in map(str, tmp_path.glob("pairs/*.arrow"))),
+        "code": sum(
+            pq.ParquetFile(path).metadata.num_rows for path in tmp_path.glob("code/*.parquet")
+        ),
+        "prose": sum(
+            len(path.read_bytes().splitlines()) for path in tmp_path.glob("prose/*.jsonl")
+        ),
+        "pairs": sum(
+            ipc.open_file(path).read_all().num_rows
+            for path in map(str, tmp_path.glob("pairs/*.arrow"))
+        ),
     }
     for name, one in made.items():
         assert one.samples == rows[name] > 100

@@ -8,7 +8,9 @@ from penstock.demo.journal import Record, Tail, compare, write
 
 
 def record(step: int, digest: str | None = None) -> Record:
-    return Record(step, digest or f"d{step}", [["code", 0, step]], {"code": 1}, {"code": 8}, 0.1 * step, 1)
+    return Record(
+        step, digest or f"d{step}", [["code", 0, step]], {"code": 1}, {"code": 8}, 0.1 * step, 1
+    )
 
 
 def test_tail_reads_what_is_whole(tmp_path: Path) -> None:
@@ -22,7 +24,9 @@ def test_tail_reads_what_is_whole(tmp_path: Path) -> None:
     assert [found.step for found in tail.more()] == [1, 2]
     assert tail.more() == []
     with path.open("a") as file:
-        file.write('est": "d3", "keys": [], "samples": {}, "by_source": {}, "seconds": 1.0, "memory": 0}\n')
+        file.write(
+            'est": "d3", "keys": [], "samples": {}, "by_source": {}, "seconds": 1.0, "memory": 0}\n'
+        )
     assert [found.step for found in tail.more()] == [3]
     assert [found.step for found in tail.records] == [1, 2, 3]
 

@@ -23,10 +23,14 @@ pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
 def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_PROGRESS", "0")  # a slow machine would tell of it where only errors belong
+    monkeypatch.setenv(
+        "PENSTOCK_PROGRESS", "0"
+    )  # a slow machine would tell of it where only errors belong
     first = tmp_path / "runs" / "first.jsonl"
     (tmp_path / "tokens").mkdir()
-    (tmp_path / "tokens" / ".code.parquet.penstock-lengths-tokens").write_bytes(b"kept by an earlier demo")
+    (tmp_path / "tokens" / ".code.parquet.penstock-lengths-tokens").write_bytes(
+        b"kept by an earlier demo"
+    )
 
     def late(seconds: float) -> None:
         """Look again only when the first run has done all it does."""
@@ -43,7 +47,10 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert found["steps_equal"] == 100
     assert found["steps_done_twice_equal"] > 0
     assert (found["killed_at"], found["resumed_from"]) == (74, 50)
-    assert found["steps_as_planned"] == 100 and found["documents_as_planned"] == found["documents_asked"] > 100
+    assert (
+        found["steps_as_planned"] == 100
+        and found["documents_as_planned"] == found["documents_asked"] > 100
+    )
     assert through_json(found)["tokens"] == 100 * 8 * 1_024
     report = outcome.report.read_text()
     assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report

@@ -62,7 +62,9 @@ def test_a_sound_that_was_cut_off_is_refused(format: str) -> None:
         ("MPC2K", "PCM_16", "FILE"),
     ],
 )
-def test_a_sound_claims_its_length_whatever_its_numbers_are(format: str, subtype: str, endian: str) -> None:
+def test_a_sound_claims_its_length_whatever_its_numbers_are(
+    format: str, subtype: str, endian: str
+) -> None:
     body = sound(format, 2, subtype=subtype, endian=endian)
     assert Audio(Blob(body)).samples().shape == (2, 24_000)
     with pytest.raises(DataError, match="it is cut off"):
@@ -100,7 +102,10 @@ def test_a_sound_whose_length_was_never_written_is_read_to_its_end(size: int, wh
 def test_a_sound_without_samples_is_empty() -> None:
     empty = b"RIFF" + (46).to_bytes(4, "little") + sound("WAV")[8:36] + b"data" + bytes(4)
     assert Audio(Blob(empty)).samples().shape == (1, 0)
-    assert Audio(Blob(empty + b"LIST" + (2).to_bytes(4, "little") + b"ab")).samples().shape == (1, 0)
+    assert Audio(Blob(empty + b"LIST" + (2).to_bytes(4, "little") + b"ab")).samples().shape == (
+        1,
+        0,
+    )
 
 
 def test_a_flac_of_unknown_length_is_refused() -> None:
@@ -173,7 +178,9 @@ def stored(name: str) -> bytes:
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_that_was_cut_off_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, lenient: bool) -> None:
+def test_a_picture_that_was_cut_off_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, lenient: bool
+) -> None:
     body = stored(name)
     whole = decode_image(body, "rgb8")
     for part in cuts(body):
@@ -233,7 +240,13 @@ def test_a_png_with_a_hole_is_refused() -> None:
 
 EVEN = [number / 10 for number in range(24)]
 UNEVEN = [0, 0.1, 0.2, 0.3, 1.0, 1.1, 2.0, 2.05, 5.0, 5.1, 9.0]
-VIDEOS = {"mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx", "avi": "mpeg4"}
+VIDEOS = {
+    "mp4": "libx264",
+    "mov": "libx264",
+    "matroska": "libx264",
+    "webm": "libvpx",
+    "avi": "mpeg4",
+}
 VIDEOS |= {"flv": "libx264", "asf": "wmv2", "mpegts": "libx264"}
 CLAIMS = {"gif": "gif", "ivf": "libvpx", "nut": "mpeg4", "swf": "flv1", "apng": "apng"}
 CLAIMS |= {"mpeg": "mpeg2video", "vob": "mpeg2video"}
@@ -247,7 +260,9 @@ def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0, **opti
         return _MADE[key]
     file, codec, rate = io.BytesIO(), (VIDEOS | CLAIMS)[format], 25 if format in CLAIMS else 10
     with av.open(file, "w", format=format, options=options) as container:
-        stream = container.add_stream(codec, rate=rate, options={"bf": str(reordered)} if codec == "libx264" else {})
+        stream = container.add_stream(
+            codec, rate=rate, options={"bf": str(reordered)} if codec == "libx264" else {}
+        )
         stream.width, stream.height = 48, 16
         stream.pix_fmt = {"gif": "rgb8", "apng": "rgb24"}.get(format, "yuv420p")
         stream.gop_size = 8
@@ -256,7 +271,9 @@ def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0, **opti
         for number, time in enumerate(times):
             stripes = np.repeat([255 * (number >> bit & 1) for bit in range(6)], 8).astype(np.uint8)
             pixels = np.ascontiguousarray(np.broadcast_to(stripes[None, :, None], (16, 48, 3)))
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=stream.pix_fmt)
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
+                format=stream.pix_fmt
+            )
             frame.pts, frame.time_base = round(time / unit), unit
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
@@ -265,7 +282,10 @@ def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0, **opti
 
 
 def read(frames: Any) -> list[int]:
-    return [sum(1 << bit for bit in range(6) if frame[:, 8 * bit + 2 : 8 * bit + 6].mean() > 127) for frame in frames]
+    return [
+        sum(1 << bit for bit in range(6) if frame[:, 8 * bit + 2 : 8 * bit + 6].mean() > 127)
+        for frame in frames
+    ]
 
 
 @pytest.mark.parametrize("reordered", [0, 2])
@@ -289,15 +309,17 @@ def test_a_video_that_was_cut_off_gives_its_frames_or_is_refused(format: str) ->
     for part in cuts(body):
         found = Video(Blob(part), "7.v")
         for number in (0, 5, 11, 17, 23):
-            for ask in (lambda: found.numbered([number]), lambda: found.frames([EVEN[number] + 0.05])):  # noqa: B023
+            for ask, wanted in ((found.numbered, number), (found.frames, EVEN[number] + 0.05)):
                 try:
-                    assert read(ask()) == [number]
+                    assert read(ask([wanted])) == [number]
                 except DataError as error:
                     assert str(error).startswith("7.v: ")
 
 
 def refused(body: bytes) -> None:
-    with pytest.raises(DataError, match="7.v: the video cannot be decoded: it is (cut off|damaged)"):
+    with pytest.raises(
+        DataError, match="7.v: the video cannot be decoded: it is (cut off|damaged)"
+    ):
         Video(Blob(body), "7.v").clip(0, 2.35, 10)
 
 
@@ -413,7 +435,11 @@ def test_what_is_wrong_with_every_sample_is_an_error_of_the_pipeline() -> None:
 
 def test_a_sample_with_a_wrong_time_is_replaced() -> None:
     rows = [{"v": video("mp4"), "at": 99.0 if number == 3 else 0.55} for number in range(6)]
-    ds = ps.from_sequence(rows).map(Lazy({"v": "video"})).map(lambda row: read(row["v"].frames([row["at"]])))
+    ds = (
+        ps.from_sequence(rows)
+        .map(Lazy({"v": "video"}))
+        .map(lambda row: read(row["v"].frames([row["at"]])))
+    )
     with ps.Loader(ds, on_error="quarantine") as loader:
         assert list(loader) == [[5]] * 6
         assert [entry["index"] for entry in loader.journal] == [3]
@@ -422,11 +448,18 @@ def test_a_sample_with_a_wrong_time_is_replaced() -> None:
 def test_the_journal_names_file_and_row_and_nothing_of_this_process(tmp_path: Path) -> None:
     rows = [stored("png")[: None if number != 3 else 40] for number in range(6)]
     pq.write_table(pa.table({"p": rows}), tmp_path / "a.parquet")
-    ds = ps.read(tmp_path / "a.parquet").map(Lazy({"p": "image"})).map(lambda row: row["p"].decode("rgb8").shape)
+    ds = (
+        ps.read(tmp_path / "a.parquet")
+        .map(Lazy({"p": "image"}))
+        .map(lambda row: row["p"].decode("rgb8").shape)
+    )
     with ps.Loader(ds, on_error="quarantine") as loader:
         assert list(loader) == [(120, 160, 3)] * 6
         (entry,) = loader.journal
-    assert f"DataError: {tmp_path / 'a.parquet'}, row 3: p: " in entry["error"] and " at 0x" not in entry["error"]
+    assert (
+        f"DataError: {tmp_path / 'a.parquet'}, row 3: p: " in entry["error"]
+        and " at 0x" not in entry["error"]
+    )
     with pytest.raises(DataError, match=r"a.parquet, row 3: p: "):
         list(ps.Loader(ds))
 
@@ -469,7 +502,9 @@ def test_a_crop_that_is_no_four_integers_is_an_error_of_its_sample(crop: Any, ki
 
 def test_a_pcx_picture_without_its_palette_is_refused() -> None:
     file = io.BytesIO()
-    Pillow.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB").convert("P").save(file, "pcx")
+    Pillow.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB").convert(
+        "P"
+    ).save(file, "pcx")
     body = file.getvalue()
     assert decode_image(body, "rgb8").shape == (16, 16, 3)
     for cut in (1, 100, 768, 769):
@@ -490,7 +525,12 @@ def test_a_picture_in_a_tag_behind_an_mp3_holds_no_sound() -> None:
     body = sound("MP3")
     picture = np.random.default_rng(0).bytes(200_000)
     item = struct.pack("<2I", len(picture), 2) + b"Cover Art (Front)\0" + picture
-    head, end = (struct.pack("<8s4I8x", b"APETAGEX", 2_000, len(item) + 32, 1, flags) for flags in (0xA << 28, 8 << 28))
-    assert np.array_equal(Audio(Blob(body + head + item + end)).samples(), Audio(Blob(body)).samples())
+    head, end = (
+        struct.pack("<8s4I8x", b"APETAGEX", 2_000, len(item) + 32, 1, flags)
+        for flags in (0xA << 28, 8 << 28)
+    )
+    assert np.array_equal(
+        Audio(Blob(body + head + item + end)).samples(), Audio(Blob(body)).samples()
+    )
     with pytest.raises(DataError, match="it is cut off"):
         Audio(Blob(body[: len(body) // 2] + head + item + end)).samples()

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image as Pillow
 
 import penstock as ps
-from penstock.base.seams import LocalStore, pretend
+from penstock.engine.base.seams import LocalStore, pretend
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.media import Audio, Blob, Image, Lazy, Limits, Pdf, Video, images
 
@@ -29,7 +29,9 @@ RNG = np.random.default_rng(2)
 def smooth(height: int, width: int) -> Any:
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     return Pillow.fromarray(
-        np.stack([across * 255 // width, down * 255 // height, across * 0 + 90], -1).astype(np.uint8)
+        np.stack([across * 255 // width, down * 255 // height, across * 0 + 90], -1).astype(
+            np.uint8
+        )
     )
 
 
@@ -56,7 +58,9 @@ class Counting(LocalStore):
 def test_a_list_of_media_is_a_list_of_handles(wrap: Any, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(stored(smooth(4, 6), "png"))
     photos = wrap(["a.png", None, stored(smooth(8, 2), "png"), b"no picture"])
-    (sample,) = ps.from_sequence([{"__key__": "7", "photos": photos}]).map(Lazy({"photos": "image"}, root=tmp_path))
+    (sample,) = ps.from_sequence([{"__key__": "7", "photos": photos}]).map(
+        Lazy({"photos": "image"}, root=tmp_path)
+    )
     first, none, last, bad = sample["photos"]
     assert none is None and [first.size, last.size] == [(6, 4), (2, 8)]
     with pytest.raises(DataError, match=r"7\.photos\[3\]"):
@@ -86,7 +90,9 @@ def test_fields_hold_bytes_paths_or_both(tmp_path: Path) -> None:
     for given in (data, {"bytes": data, "path": None}, Blob(None, str(tmp_path / "a.png"), 3)):
         assert Lazy({"x": "image"})({"x": given})["x"].size == (6, 4)
     for wrong in ({"photo": "picture"},):
-        with pytest.raises(ConfigError, match="'picture' is no kind of media; they are image, audio, video, pdf"):
+        with pytest.raises(
+            ConfigError, match="'picture' is no kind of media; they are image, audio, video, pdf"
+        ):
             Lazy(wrong)
     with pytest.raises(DataError, match="no field 'y'; the sample has x"):
         Lazy({"y": "image"})({"x": 1})
@@ -118,12 +124,16 @@ class Pictures:
 
 @pytest.mark.parametrize("make", ["decoded", "decoded_size", "items"])
 @pytest.mark.parametrize("name", ["none.png", "a.png/b.png", "folder", "long" * 99])
-def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(tmp_path: Path, make: str, name: str) -> None:
+def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(
+    tmp_path: Path, make: str, name: str
+) -> None:
     """It was a failure of storage, tried three times and never exchanged."""
     (tmp_path / "a.png").write_bytes(stored(smooth(4, 6), "png"))
     names = [str(tmp_path / each) for each in ("a.png", "a.png", name, "a.png")]
     (tmp_path / "folder").mkdir()
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"path": each}) + "\n" for each in names))
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"path": each}) + "\n" for each in names)
+    )
     rows = ps.read(tmp_path / "rows.jsonl")
     ds = (
         ps.from_sequence(Pictures(names))
@@ -136,7 +146,9 @@ def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(tmp_path: Path
     assert len(list(ps.Loader(ds, on_error="quarantine"))) == 4
 
 
-def test_a_missing_object_is_the_fault_of_its_sample_and_a_refused_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_object_is_the_fault_of_its_sample_and_a_refused_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fsspec = pytest.importorskip("fsspec")
     with fsspec.open("memory://pictures/a.png", "wb") as file:
         file.write(stored(smooth(4, 6), "png"))
@@ -175,18 +187,26 @@ def test_scaled_pictures_are_the_same_by_both_decoders(
     monkeypatch.setattr(images, "_simplejpeg", lambda: None)
     found.append(picture.decode(kind, least=least))
     assert np.array_equal(*found) and min(found[0].shape[:2]) >= min(least, 99)
-    assert np.asarray(picture.decode("pil" + kind.removesuffix("8"), least=least)).shape == found[0].shape
+    assert (
+        np.asarray(picture.decode("pil" + kind.removesuffix("8"), least=least)).shape
+        == found[0].shape
+    )
     small = np.asarray(smooth(99, 133).convert(mode).resize(found[0].shape[1::-1]), np.float32)
     assert np.abs(small - found[0]).mean() < 6
 
 
 def test_pictures_that_are_too_large_are_refused() -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", 40_000, 40_000, 8, 2, 0, 0, 0)
     bomb = (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + chunk(b"IEND", b"")
     )
     with pytest.raises(DataError, match="7.photo: the image cannot be decoded"):
         Image(Blob(bomb), "7.photo").decode()
@@ -220,10 +240,18 @@ def test_sounds_are_decoded_from_second_to_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [("WAV", "GSM610"), ("WAV", "G721_32"), ("AU", "G723_24")])
-def test_sounds_of_codecs_that_cannot_seek_are_decoded_from_the_beginning(form: tuple[str, str]) -> None:
+def test_sounds_of_codecs_that_cannot_seek_are_decoded_from_the_beginning(
+    form: tuple[str, str],
+) -> None:
     soundfile: Any = pytest.importorskip("soundfile")
     file = io.BytesIO()
-    soundfile.write(file, RNG.uniform(-0.5, 0.5, 8_000).astype(np.float32), 8_000, format=form[0], subtype=form[1])
+    soundfile.write(
+        file,
+        RNG.uniform(-0.5, 0.5, 8_000).astype(np.float32),
+        8_000,
+        format=form[0],
+        subtype=form[1],
+    )
     whole = soundfile.read(io.BytesIO(file.getvalue()), dtype="float32", always_2d=True)[0].T
     sound = Audio(Blob(file.getvalue()))
     assert np.array_equal(sound.samples(), whole)
@@ -239,14 +267,19 @@ def video(path: Path, frames: int = 60, rate: int = 10) -> None:
         stream = container.add_stream("mpeg4", rate=rate)
         stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", 12
         for n in range(frames):
-            stripes = np.repeat([255 * (n >> bit & 1) for bit in range(6)] + [0], [10] * 6 + [4]).astype(np.uint8)
+            stripes = np.repeat(
+                [255 * (n >> bit & 1) for bit in range(6)] + [0], [10] * 6 + [4]
+            ).astype(np.uint8)
             grey = np.ascontiguousarray(np.broadcast_to(stripes[None, :, None], (48, 64, 3)))
             container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
         container.mux(stream.encode())
 
 
 def numbers(frames: Any) -> list[int]:
-    return [sum(1 << bit for bit in range(6) if frame[:, 10 * bit + 3 : 10 * bit + 7].mean() > 127) for frame in frames]
+    return [
+        sum(1 << bit for bit in range(6) if frame[:, 10 * bit + 3 : 10 * bit + 7].mean() > 127)
+        for frame in frames
+    ]
 
 
 def test_frames_are_found_by_time_and_number(tmp_path: Path) -> None:
@@ -256,7 +289,9 @@ def test_frames_are_found_by_time_and_number(tmp_path: Path) -> None:
     times = [5.95, 0.0, 2.55, 2.55, 0.31, 4.0]
     assert numbers(clip.frames(times)) == [59, 0, 25, 25, 3, 40]
     assert numbers(clip.numbered(range(60))) == list(range(60))
-    assert numbers(clip.clip(1.0, 2.0)) == list(range(10, 20)) and numbers(clip.clip(1.05, 5.0, rate=1)) == [
+    assert numbers(clip.clip(1.0, 2.0)) == list(range(10, 20)) and numbers(
+        clip.clip(1.05, 5.0, rate=1)
+    ) == [
         10,
         20,
         30,
@@ -303,7 +338,9 @@ def test_pages_are_drawn_and_read() -> None:
         ("pypdfium2", "pdf", lambda: len(Pdf(Blob(b"")))),
     ],
 )
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, package: str, extra: str, use: Any) -> None:
+def test_what_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str, extra: str, use: Any
+) -> None:
     from penstock.media import handles, video
 
     monkeypatch.setitem(sys.modules, package, None)

@@ -24,7 +24,9 @@ RNG = np.random.default_rng(5)
 def picture(height: int, width: int) -> Image.Image:
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     smooth = np.stack([across * 255 // width, down * 255 // height, (across + down) % 256], -1)
-    return Image.fromarray((smooth + RNG.integers(-20, 20, smooth.shape)).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(
+        (smooth + RNG.integers(-20, 20, smooth.shape)).clip(0, 255).astype(np.uint8)
+    )
 
 
 def stored(image: Image.Image, format: str, **options: Any) -> bytes:
@@ -85,7 +87,8 @@ SIZES = ((1, 1), (16, 16), (17, 33), (101, 57), (3, 300))
 
 
 @pytest.mark.parametrize(
-    "size,subsampling,progressive,kind", pairwise_first(SIZES, (0, 1, 2), (False, True), ("rgb8", "l8"))
+    "size,subsampling,progressive,kind",
+    pairwise_first(SIZES, (0, 1, 2), (False, True), ("rgb8", "l8")),
 )
 def test_jpeg_gives_the_same_pixels_with_and_without_simplejpeg(
     without: Any, size: tuple[int, int], subsampling: int, progressive: bool, kind: str
@@ -109,7 +112,9 @@ def test_arrays_can_be_written_to() -> None:
 
 def test_an_unknown_kind_is_refused_with_the_list() -> None:
     for make in (lambda: decode_image(b"", "bgr"), lambda: Decode("bgr")):
-        with pytest.raises(ConfigError, match="unknown kind of image 'bgr': known are l, l8, pil, .*torchrgba8"):
+        with pytest.raises(
+            ConfigError, match="unknown kind of image 'bgr': known are l, l8, pil, .*torchrgba8"
+        ):
             make()
 
 
@@ -196,8 +201,12 @@ def test_npy(array: np.ndarray[Any, Any]) -> None:
 
 def test_an_array_that_claims_more_than_it_has_allocates_nothing() -> None:
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
-    with pytest.raises(DataError, match=r"007\.npy: .*16 bytes follow where 9,007,199,254,740,992 belong"):
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
+    )
+    with pytest.raises(
+        DataError, match=r"007\.npy: .*16 bytes follow where 9,007,199,254,740,992 belong"
+    ):
         decode_part("npy", file.getvalue() + bytes(16), key="007")
     objects = io.BytesIO()
     np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
@@ -207,7 +216,13 @@ def test_an_array_that_claims_more_than_it_has_allocates_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("name", "data"),
-    [("json", b"{"), ("json", b"[" * 100_000), ("cls", b"cat"), ("txt", b"\xff"), ("npy", b"\x93NUMPY")],
+    [
+        ("json", b"{"),
+        ("json", b"[" * 100_000),
+        ("cls", b"cat"),
+        ("txt", b"\xff"),
+        ("npy", b"\x93NUMPY"),
+    ],
 )
 def test_a_part_that_does_not_decode_names_sample_and_part(name: str, data: bytes) -> None:
     with pytest.raises(DataError, match=rf"^a/7\.{name}: the part cannot be decoded: "):
@@ -247,7 +262,11 @@ def test_damaged_arrays_give_an_array_or_an_error(data: st.DataObject) -> None:
 
 def test_decoding_in_a_pipeline_is_only_done_for_what_is_asked() -> None:
     rows = [
-        {"__key__": str(i), "jpg": SAMPLES["rgb.jpg"] if i != 3 else b"broken", "json": json.dumps(i).encode()}
+        {
+            "__key__": str(i),
+            "jpg": SAMPLES["rgb.jpg"] if i != 3 else b"broken",
+            "json": json.dumps(i).encode(),
+        }
         for i in range(6)
     ]
     ds = ps.from_sequence(rows, name="pictures").map(Decode("rgb8"))

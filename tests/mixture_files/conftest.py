@@ -29,8 +29,12 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             }
             for i in range(30)
         ]
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "code" / f"{part}.parquet", row_group_size=7)
-        lines = [json.dumps({"text": f"text {part} {i}", "lang": ["en", "de"][i % 2]}) for i in range(20)]
+        pq.write_table(
+            pa.Table.from_pylist(rows), tmp_path / "code" / f"{part}.parquet", row_group_size=7
+        )
+        lines = [
+            json.dumps({"text": f"text {part} {i}", "lang": ["en", "de"][i % 2]}) for i in range(20)
+        ]
         (tmp_path / "text" / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
     return tmp_path
 

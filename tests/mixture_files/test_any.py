@@ -17,11 +17,29 @@ from penstock.mixture_files.reading import Notes, read_text
 
 DEFINITIONS = [schema(), *schema()["$defs"].values()]
 KEYS = sorted(
-    {name for each in DEFINITIONS for part in (each, *each.get("anyOf", ())) for name in part.get("properties", {})}
+    {
+        name
+        for each in DEFINITIONS
+        for part in (each, *each.get("anyOf", ()))
+        for name in part.get("properties", {})
+    }
 )
 LEAVES = st.one_of(
     st.sampled_from(
-        ["code", "text", "full", "none", "steps", "linear", "first_fit", "stack", "x.yaml", "", "${X}", "7"]
+        [
+            "code",
+            "text",
+            "full",
+            "none",
+            "steps",
+            "linear",
+            "first_fit",
+            "stack",
+            "x.yaml",
+            "",
+            "${X}",
+            "7",
+        ]
     ),
     st.integers(-3, 9),
     st.sampled_from([0.5, 1e300, float("inf"), float("nan"), True, None]),
@@ -40,13 +58,17 @@ def trees(keys: list[str]) -> st.SearchStrategy[Any]:
 
 
 SOURCES = st.dictionaries(
-    st.sampled_from("abc"), st.dictionaries(st.sampled_from(KEYS), trees(KEYS), max_size=5), max_size=3
+    st.sampled_from("abc"),
+    st.dictionaries(st.sampled_from(KEYS), trees(KEYS), max_size=5),
+    max_size=3,
 )
 
 
 @examples(150)
 @given(rest=st.dictionaries(st.sampled_from(KEYS), trees(KEYS), max_size=5), sources=SOURCES)
-def test_a_mixture_file_of_anything(rest: dict[str, Any], sources: dict[str, Any], tmp_path_factory: Any) -> None:
+def test_a_mixture_file_of_anything(
+    rest: dict[str, Any], sources: dict[str, Any], tmp_path_factory: Any
+) -> None:
     path = _folder(tmp_path_factory) / "mixture.yaml"
     path.write_text(yaml.safe_dump({"sources": sources, **rest}))
     problems = lint(path)
@@ -73,7 +95,10 @@ FOREIGN = [
     "train", "io_block_size", "window_blocks", "variables", "steps", "packed", "split_part", "blend", "train_ds",
 ]  # fmt: skip
 SEEDS: dict[str, dict[str, Any]] = {
-    "energon": {"__class__": "MetadatasetV2", "splits": {"train": {"blend": [{"path": "x", "weight": 1}]}}},
+    "energon": {
+        "__class__": "MetadatasetV2",
+        "splits": {"train": {"blend": [{"path": "x", "weight": 1}]}},
+    },
     "levanter": {"configs": {"a": {"train_urls": ["x"]}}, "train_weights": {"a": 1}},
     "olmo-core": {"sources": [{"source_name": "a", "target_ratio": 1, "paths": ["x"]}]},
     "llm-foundry": {"streams": {"a": {"local": "x"}}},
@@ -82,18 +107,36 @@ SEEDS: dict[str, dict[str, Any]] = {
     "axolotl": {"datasets": [{"path": "x.jsonl"}]},
     "trl": {"datasets": [{"path": "x", "columns": ["text"]}], "num_train_epochs": 2},
     "megatron": {"data_path": [0.5, "x", 1, "y"], "model": {"data": {}}},
-    "nanotron": {"data_stages": [{"data": {"dataset": {"dataset_folder": ["x"]}}}], "tokens": {"sequence_length": 8}},
-    "handbook": {"dataset_mixture": {"datasets": [{"id": "a/b", "weight": 0.5}]}, "num_train_epochs": 2},
+    "nanotron": {
+        "data_stages": [{"data": {"dataset": {"dataset_folder": ["x"]}}}],
+        "tokens": {"sequence_length": 8},
+    },
+    "handbook": {
+        "dataset_mixture": {"datasets": [{"id": "a/b", "weight": 0.5}]},
+        "num_train_epochs": 2,
+    },
     "maxtext": {"dataset_type": "grain", "grain_train_files": "x*;y*"},
     "dolma": {"streams": [{"name": "a", "documents": ["x/*.gz"], "output": {"path": "y"}}]},
-    "dclm": {"name": "a", "dataset_url": "x/", "manifest_url": "x/manifest.jsonl", "tokenized": True},
+    "dclm": {
+        "name": "a",
+        "dataset_url": "x/",
+        "manifest_url": "x/manifest.jsonl",
+        "tokenized": True,
+    },
     "python": {},  # is no YAML
 }
 
 
 @examples(150)
-@given(kind=st.sampled_from(sorted(KINDS)), tree=trees(FOREIGN), into=st.sampled_from(FOREIGN), again=trees(FOREIGN))
-def test_a_foreign_file_of_anything(kind: str, tree: Any, into: str, again: Any, tmp_path_factory: Any) -> None:
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    tree=trees(FOREIGN),
+    into=st.sampled_from(FOREIGN),
+    again=trees(FOREIGN),
+)
+def test_a_foreign_file_of_anything(
+    kind: str, tree: Any, into: str, again: Any, tmp_path_factory: Any
+) -> None:
     path = _folder(tmp_path_factory) / "foreign.yaml"
     seed = SEEDS[kind]
     mixed = _put(seed, into, tree)

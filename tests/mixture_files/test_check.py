@@ -18,18 +18,46 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [3],
         "sources.a.paht: unknown key 'paht'; did you mean 'path'?",
     ),
-    "unknown": ("zzz: 1\nsources: {a: {path: code}}", [1], "unknown key 'zzz'; known: sources, seed"),
+    "unknown": (
+        "zzz: 1\nsources: {a: {path: code}}",
+        [1],
+        "unknown key 'zzz'; known: sources, seed",
+    ),
     "twice": (
         "sources:\n  a: {path: code}\n  b: {path: text}\n  a: {path: text}",
         [4],
         "sources.a: 'a' is here twice, first on line 2",
     ),
-    "text for number": ("seed: seven\nsources: {a: {path: code}}", [1], "seed: a whole number, not 'seven'"),
-    "fraction": ("block_size: 2.5\nsources: {a: {path: code}}", [1], "a whole number at least 1, not 2.5"),
-    "negative": ("sources:\n  a: {path: code, weight: -1}", [2], "sources.a.weight: a number at least 0, not -1"),
-    "not finite": ("sources:\n  a: {path: code, weight: .inf}", [2], "sources.a.weight: a number at least 0, not inf"),
-    "no group": ("sources:\n  a: {path: code, group: x}", [2], "sources.a.group: there is no group 'x': say groups"),
-    "true for number": ("sources:\n  a: {path: code, weight: true}", [2], "a number at least 0, not True"),
+    "text for number": (
+        "seed: seven\nsources: {a: {path: code}}",
+        [1],
+        "seed: a whole number, not 'seven'",
+    ),
+    "fraction": (
+        "block_size: 2.5\nsources: {a: {path: code}}",
+        [1],
+        "a whole number at least 1, not 2.5",
+    ),
+    "negative": (
+        "sources:\n  a: {path: code, weight: -1}",
+        [2],
+        "sources.a.weight: a number at least 0, not -1",
+    ),
+    "not finite": (
+        "sources:\n  a: {path: code, weight: .inf}",
+        [2],
+        "sources.a.weight: a number at least 0, not inf",
+    ),
+    "no group": (
+        "sources:\n  a: {path: code, group: x}",
+        [2],
+        "sources.a.group: there is no group 'x': say groups",
+    ),
+    "true for number": (
+        "sources:\n  a: {path: code, weight: true}",
+        [2],
+        "a number at least 0, not True",
+    ),
     "zero cap": ("sources:\n  a: {path: code, max_epochs: 0}", [2], "a number above 0, not 0"),
     "choice": (
         "stop: restrat\nsources: {a: {path: code}}",
@@ -48,12 +76,20 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "sources.a.where.lang.min: one value, not a list",
     ),
-    "empty where": ("sources: {a: {path: code, where: {}}}", [1], "sources.a.where: names with their values"),
+    "empty where": (
+        "sources: {a: {path: code, where: {}}}",
+        [1],
+        "sources.a.where: names with their values",
+    ),
     "source": ("sources:\n  a: code/*.parquet", [2], "sources.a: settings by name (path, format"),
     "no sources": ("seed: 1", [1], "'sources' is missing"),
     "empty": ("# nothing\n", [1], "the file is empty"),
     "a list": ("- a\n- b\n", [1], "settings by name"),
-    "neither": ("sources:\n  a: {weight: 1}", [2], "sources.a: give one of path (files) and mixture"),
+    "neither": (
+        "sources:\n  a: {weight: 1}",
+        [2],
+        "sources.a: give one of path (files) and mixture",
+    ),
     "both": (
         "sources:\n  a: {path: code, mixture: {sources: {b: {path: text}}}}",
         [2],
@@ -81,7 +117,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [4],
         "sources.a.mixture.batch: unknown key 'batch'",
     ),
-    "no inner file": ("sources:\n  a: {mixture: none.yaml}", [2], "sources.a.mixture: there is no file"),
+    "no inner file": (
+        "sources:\n  a: {mixture: none.yaml}",
+        [2],
+        "sources.a.mixture: there is no file",
+    ),
     "inner number": (
         "sources:\n  a: {mixture: 3}",
         [2],
@@ -102,15 +142,31 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "sources.a.slice: the step is a number of at least 1, not 0",
     ),
-    "slice beyond": ("sources: {a: {path: code, slice: [0%, 101%]}}", [1], "at most 100%, not '101%'"),
-    "long slice": ("sources: {a: {path: code, slice: [0, 9, 1, 1]}}", [1], "a list of at least one and at most 3"),
+    "slice beyond": (
+        "sources: {a: {path: code, slice: [0%, 101%]}}",
+        [1],
+        "at most 100%, not '101%'",
+    ),
+    "long slice": (
+        "sources: {a: {path: code, slice: [0, 9, 1, 1]}}",
+        [1],
+        "a list of at least one and at most 3",
+    ),
     "half a block": (
         "shuffle: {rows: 5}\nsources: {a: {path: code}}",
         [1],
         "shuffle: a block shuffle needs both rows and window",
     ),
-    "pack": ("sources: {a: {path: code}}\npack: {method: first_fit}", [2], "pack: 'length' is missing"),
-    "tokenise": ("sources: {a: {path: code}}\ntokenise: {tokeniser: x}", [2, 2], "tokenise: 'tokenizer' is missing"),
+    "pack": (
+        "sources: {a: {path: code}}\npack: {method: first_fit}",
+        [2],
+        "pack: 'length' is missing",
+    ),
+    "tokenise": (
+        "sources: {a: {path: code}}\ntokenise: {tokeniser: x}",
+        [2, 2],
+        "tokenise: 'tokenizer' is missing",
+    ),
     "two horizons": (
         "horizon: {samples: 1, steps: 2}\nsources: {a: {path: code}}",
         [1],
@@ -162,9 +218,21 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         "sources.a.path: the environment variable NOT_SET_ANYWHERE is not set",
     ),
     "include": ("sources: {a: {path: code}}\ninclude: gone.yaml", [2], "include: there is no file"),
-    "include number": ("include: [3]\nsources: {a: {path: code}}", [1], "include: give a file, or a list of files"),
-    "itself": ("sources: {a: {path: code}}\ninclude: mixture.yaml", [2], "in a circle: mixture.yaml -> mixture.yaml"),
-    "inside itself": ("sources:\n  a: {mixture: mixture.yaml}", [2], "in a circle: mixture.yaml -> mixture.yaml"),
+    "include number": (
+        "include: [3]\nsources: {a: {path: code}}",
+        [1],
+        "include: give a file, or a list of files",
+    ),
+    "itself": (
+        "sources: {a: {path: code}}\ninclude: mixture.yaml",
+        [2],
+        "in a circle: mixture.yaml -> mixture.yaml",
+    ),
+    "inside itself": (
+        "sources:\n  a: {mixture: mixture.yaml}",
+        [2],
+        "in a circle: mixture.yaml -> mixture.yaml",
+    ),
     "syntax": ("sources:\n  a: {path: code\nseed: 1", [3], "not valid YAML"),
     "tag": (
         "sources:\n  a: {path: !!python/name:os.system x}",
@@ -194,11 +262,15 @@ def test_mistake(name: str, write: Any) -> None:
 
 
 def test_a_right_file_has_no_problem(write: Any) -> None:
-    assert lint(write("sources: {a: {path: code, weight: 0.25}, b: {path: text, weight: 0.75}}")) == []
+    assert (
+        lint(write("sources: {a: {path: code, weight: 0.25}, b: {path: text, weight: 0.75}}")) == []
+    )
 
 
 def test_all_problems_are_raised_at_once(write: Any) -> None:
-    path = write("sede: 1\nsources:\n  a: {path: nowhere, weight: 1}\n  b: {path: text, weight: -1}\n")
+    path = write(
+        "sede: 1\nsources:\n  a: {path: nowhere, weight: 1}\n  b: {path: text, weight: -1}\n"
+    )
     with pytest.raises(ps.ConfigError) as caught:
         ps.load(path)
     said = str(caught.value).splitlines()
@@ -227,7 +299,12 @@ def test_problems_in_an_included_file_name_that_file(write: Any, data: Path) -> 
 
 def test_no_problem_tells_a_secret(write: Any) -> None:
     url = "https://me:kana'rie-1@host/x.jsonl?sig=kanarie-2"
-    for text in ("seed: {}", "{}: 3", "sources: {{a: {{path: code, {}: 1}}}}", "sources: {{a: {{slice: [{}]}}}}"):
+    for text in (
+        "seed: {}",
+        "{}: 3",
+        "sources: {{a: {{path: code, {}: 1}}}}",
+        "sources: {{a: {{slice: [{}]}}}}",
+    ):
         path = write(text.format(f'"{url}"'))
         _, problems = read_model(path)
         with pytest.raises(ps.ConfigError) as caught:
@@ -261,7 +338,9 @@ def test_scalars_are_those_of_yaml_1_2(write: Any) -> None:
 def test_aliases_do_not_unfold_without_end(write: Any) -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n" for i in range(1, 9))
-    assert any("nested without end, or unfold to too many" in str(problem) for problem in lint(write(bomb)))
+    assert any(
+        "nested without end, or unfold to too many" in str(problem) for problem in lint(write(bomb))
+    )
     assert any("nested without end" in str(problem) for problem in lint(write("a: &a [*a]\n")))
 
 

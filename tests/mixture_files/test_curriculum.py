@@ -107,7 +107,9 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
                 seen[sample.source] += (sample.stop or 0) - (sample.start or 0)
                 where.setdefault((sample.source, sample.index), set()).add(step)
                 begun[sample.source, sample.index] += sample.start == 0
-                within[sample.source] += (sample.stop or 0) - (sample.start or 0) if step in part else 0
+                within[sample.source] += (
+                    (sample.stop or 0) - (sample.start or 0) if step in part else 0
+                )
             assert batch["tokens"].shape == (BATCH, LENGTH)
             if step % 50 == 49:
                 assert plan.counts(step + 1, unit="tokens") == seen
@@ -138,7 +140,11 @@ def test_what_is_held_out_is_never_trained_on(path: Path, target: Target) -> Non
     held_out = ps.load(path, part="held_out")
     # What is told apart by a column is numbered among the rows that are read.
     trained, kept = (
-        {(sample.source, sample.index) for sample in plan.at(slice(0, plan.size)) if not sample.source.endswith("01")}
+        {
+            (sample.source, sample.index)
+            for sample in plan.at(slice(0, plan.size))
+            if not sample.source.endswith("01")
+        }
         for plan in (target.plan, held_out.plan)
     )
     assert len(kept) > 100 and not kept & trained
@@ -149,7 +155,10 @@ def test_stage_after_stage_has_what_it_asks(target: Target) -> None:
 
     def share(first: float, last: float) -> dict[str, float]:
         a, b = (plan.counts(int(steps * part), unit="tokens") for part in (first, last))
-        drawn = {group: sum(b[name] - a[name] for name in b if name.startswith(group)) for group in GROUPS}
+        drawn = {
+            group: sum(b[name] - a[name] for name in b if name.startswith(group))
+            for group in GROUPS
+        }
         return {group: count / sum(drawn.values()) for group, count in drawn.items()}
 
     near = lambda **asked: pytest.approx(asked, abs=0.04)  # noqa: E731

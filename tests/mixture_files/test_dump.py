@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.base.spelling import fingerprint
-from penstock.graph.recipe import describe
+from penstock.engine.base.spelling import fingerprint
+from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import build, dump, model_of, read_model
 from penstock.mixture_files.reading import Notes, read_text
 from penstock.mixture_files.write import text_of
@@ -35,7 +35,9 @@ def double(row: Any) -> Any:
 
 def sources(data: Path) -> dict[str, ps.Dataset]:
     return {
-        "code": ps.read(data / "code", columns=["text", "stars"], where={"lang": "py", "stars": {"min": 3}}).shuffle(),
+        "code": ps.read(
+            data / "code", columns=["text", "stars"], where={"lang": "py", "stars": {"min": 3}}
+        ).shuffle(),
         "text": ps.read(str(data / "text/*.jsonl"), name="text").shuffle(seed=4, block=(5, 2)),
         "some": ps.read(data / "text/0.jsonl", format="jsonl", columns=["text"])[2:9:2],
     }
@@ -53,7 +55,11 @@ def test_round_trips(data: Path) -> None:
     schedule = ps.Schedule(points, "cosine", start={"some": 5}, stop={"code": 40})
     text = round_trip(ps.mix(inputs, schedule, block_size=4), data / "mixture.yaml")
     assert "path: code" in text and str(data) not in text
-    nested = ps.mix({"in": ps.mix(inputs, weights, seed=9), "out": inputs["text"]}, seed=1, stop="first_exhausted")
+    nested = ps.mix(
+        {"in": ps.mix(inputs, weights, seed=9), "out": inputs["text"]},
+        seed=1,
+        stop="first_exhausted",
+    )
     round_trip(nested, path)
 
 
@@ -83,7 +89,9 @@ def test_tokenise_comes_back(data: Path) -> None:
         text = ps.read(data / "text", lengths=tokens if counted else None).shuffle().map(tokens)
         written = round_trip(ps.mix({"text": text}), data / "mixture.yaml")
         assert "tokenizer: tokenizer.json" in written and ("counted: true" in written) == counted
-    other = ps.read(data / "text", lengths=tokens).map(Tokenise(str(data / "tokenizer.json"), special_tokens=True))
+    other = ps.read(data / "text", lengths=tokens).map(
+        Tokenise(str(data / "tokenizer.json"), special_tokens=True)
+    )
     with pytest.raises(ps.ConfigError, match="dump"):
         round_trip(ps.mix({"text": other}), data / "mixture.yaml")
 
@@ -93,9 +101,13 @@ def test_what_a_file_cannot_hold_is_named(data: Path) -> None:
     refused = {
         r"text: map\(double\) cannot be written": ps.mix({"text": text.map(double)}),
         r"text: filter\(.*<lambda>\)": ps.mix({"text": text.filter(lambda row: row)}),
-        r"map\(double\) cannot be written: a mixture file holds a mixture": ps.mix({"text": text}).map(double),
+        r"map\(double\) cannot be written: a mixture file holds a mixture": ps.mix(
+            {"text": text}
+        ).map(double),
         r"batch\(collate=double\)": ps.mix({"text": text}).batch(2, collate=double),
-        r"memory: a mixture file names files, and this source is a Memory": ps.mix({"memory": ps.from_sequence([1])}),
+        r"memory: a mixture file names files, and this source is a Memory": ps.mix(
+            {"memory": ps.from_sequence([1])}
+        ),
         r"the step ShuffleBuffer|map\(": ps.mix({"text": text}).shuffle_buffer(4),
         r"a Read without a mixture": text,
         r"text: the step Repeat": ps.mix({"text": text.repeat(2)}),
@@ -139,7 +151,9 @@ def test_a_model_of_a_dataset_builds_to_it(data: Path) -> None:
 
 SCALARS = st.one_of(
     st.text(
-        st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029\ufeff\ufffe\uffff"),
+        st.characters(
+            exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029\ufeff\ufffe\uffff"
+        ),
         max_size=8,
     ),
     st.integers(-(10**18), 10**18),
@@ -171,7 +185,11 @@ SCALARS = st.one_of(
 
 @examples(300)
 @given(
-    st.dictionaries(st.text("abno1~", min_size=1, max_size=4), st.lists(SCALARS, min_size=1, max_size=4), max_size=4)
+    st.dictionaries(
+        st.text("abno1~", min_size=1, max_size=4),
+        st.lists(SCALARS, min_size=1, max_size=4),
+        max_size=4,
+    )
 )
 def test_values_come_back(tree: dict[str, list[Any]]) -> None:
     notes = Notes()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from penstock.engine.graph.recipe import describe
+from penstock.engine.orders import AllBut
 from penstock.errors import ConfigError
-from penstock.graph.recipe import describe
 from penstock.mixture_files import read_model
 from penstock.mixture_files.exclude import read_keys
-from penstock.orders import AllBut
 from penstock.testing import assert_resumes
 
 MIXTURE = """
@@ -46,7 +46,9 @@ def test_what_is_named_is_never_given_in_either_part(data: Path, write: Any) -> 
     gone = {("code", i) for i in range(0, 60, 3)} | {("in/text", 7)}
     whole = {("code", i) for i in range(60)} | {("in/text", i) for i in range(40)}
     train, held_out = ps.load(path), ps.load(path, part="held_out")
-    assert given_by(train) | given_by(held_out) == whole - gone and not given_by(train) & given_by(held_out)
+    assert given_by(train) | given_by(held_out) == whole - gone and not given_by(train) & given_by(
+        held_out
+    )
     assert train.plan.epochs(len(train)) == {"code": 1.0, "in/text": 1.0}
     with ps.Loader(train) as loader:
         seen = [key for _ in loader for key in loader.keys()]
@@ -73,20 +75,31 @@ def test_another_file_of_keys_is_another_pipeline(data: Path, write: Any) -> Non
 def test_a_million_keys_are_a_digest(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n" * 1_100_000)
     (tmp_path / "bad.jsonl").write_text("".join(f'["a", {i}]\n' for i in range(1_000_000)))
-    (tmp_path / "m.yaml").write_text("exclude: bad.jsonl\nstop: all_exhausted\nsources: {a: {path: a.txt}}\n")
+    (tmp_path / "m.yaml").write_text(
+        "exclude: bad.jsonl\nstop: all_exhausted\nsources: {a: {path: a.txt}}\n"
+    )
     ds = ps.load(tmp_path / "m.yaml")
-    assert len(ds) == 100_000 and min(sample.index for sample in ds.plan.at(slice(0, 1_000))) >= 1_000_000
+    assert (
+        len(ds) == 100_000
+        and min(sample.index for sample in ds.plan.at(slice(0, 1_000))) >= 1_000_000
+    )
     assert len(json.dumps(ps.Loader(ds).state_dict())) < 4_000
 
 
 @examples(100)
-@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), max_size=n - 1))))
+@given(
+    st.integers(1, 60).flatmap(
+        lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), max_size=n - 1))
+    )
+)
 def test_the_order_is_what_is_left(drawn: tuple[int, set[int]]) -> None:
     n, gone = drawn
     order, left = AllBut(np.asarray([*gone], np.int64)), [i for i in range(n) if i not in gone]
     assert order.down(np.arange(2 * len(left)), n, 0)[0].tolist() == left * 2
     up = order.up(np.arange(-2, n + 2), n, 0)
-    assert (np.flatnonzero(up >= 0) - 2).tolist() == left and up[up >= 0].tolist() == list(range(len(left)))
+    assert (np.flatnonzero(up >= 0) - 2).tolist() == left and up[up >= 0].tolist() == list(
+        range(len(left))
+    )
 
 
 def test_it_comes_back(data: Path, write: Any) -> None:
@@ -119,7 +132,8 @@ def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) 
 
 
 @pytest.mark.parametrize(
-    "line", ['["a", true]', '["a", 1.9]', '["a", "5"]', "[3, 5]", '"a5"', '["a", 1, 2, 3]', "[" * 9_000]
+    "line",
+    ['["a", true]', '["a", 1.9]', '["a", "5"]', "[3, 5]", '"a5"', '["a", 1, 2, 3]', "[" * 9_000],
 )
 def test_a_line_that_is_no_key_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "keys.jsonl"

@@ -36,11 +36,22 @@ def test_they_are_checked_loaded_and_written(folder: Path) -> None:
         name, _, index = sample.key
         assert not difference(loaded[i], inputs[str(name)][index])
     dump(ps.mix(inputs, seed=3), folder / "again.yaml")
-    compare([ps.load(folder / "again.yaml")[i] for i in range(50)], [ps.mix(inputs, seed=3)[i] for i in range(50)])
+    compare(
+        [ps.load(folder / "again.yaml")[i] for i in range(50)],
+        [ps.mix(inputs, seed=3)[i] for i in range(50)],
+    )
 
 
 def test_what_is_wrong_is_told_with_its_line(folder: Path) -> None:
-    (folder / "mixture.yaml").write_text(SOURCES.replace("split: train", "split: dev").replace("mds", "both"))
+    (folder / "mixture.yaml").write_text(
+        SOURCES.replace("split: train", "split: dev").replace("mds", "both")
+    )
     first, second = lint(folder / "mixture.yaml")
-    assert (first.line, first.key) == (2, "sources.m.path") and "holds the splits train" in first.message
-    assert (second.line, second.key) == (3, "sources.s.path") and "none of this name" in second.message
+    assert (first.line, first.key) == (
+        2,
+        "sources.m.path",
+    ) and "holds the splits train" in first.message
+    assert (second.line, second.key) == (
+        3,
+        "sources.s.path",
+    ) and "none of this name" in second.message

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.graph.recipe import describe
+from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import lint, read_model
 from penstock.report import opened
 
@@ -24,7 +24,9 @@ def tokens(data: Path) -> Path:
     """Two sources of 200 documents of 1 to 12 tokens."""
     for seed, name in enumerate("ab"):
         lengths = np.random.default_rng(seed).integers(1, 13, 200).tolist()
-        pq.write_table(pa.table({"ids": [list(range(n)) for n in lengths]}), data / f"{name}.parquet")
+        pq.write_table(
+            pa.table({"ids": [list(range(n)) for n in lengths]}), data / f"{name}.parquet"
+        )
     return data
 
 
@@ -41,7 +43,12 @@ def held(items: list[Any]) -> int:
 
 def test_in_samples_and_passes(tokens: Path, write: Any) -> None:
     whole = ps.load(write(SOURCES))
-    for horizon, samples in (("samples: 90", 90), ("epochs: 0.5", 200), ("epochs: 2", 800), ("samples: 1.5k", 1500)):
+    for horizon, samples in (
+        ("samples: 90", 90),
+        ("epochs: 0.5", 200),
+        ("epochs: 2", 800),
+        ("samples: 1.5k", 1500),
+    ):
         path = write(f"{SOURCES}horizon: {{{horizon}}}")
         rows = said(path)
         assert len(rows) == samples == ps.load(path).plan.size == opened(path).horizon(None)
@@ -60,7 +67,11 @@ def test_in_tokens_that_are_not_packed(tokens: Path, write: Any) -> None:
     rows = said(write(f"unit: tokens\n{SOURCES}horizon: {{tokens: 1_000}}"))
     # Within a pass the plan counts with the mean length.
     assert abs(held(rows) - 1_000) < 100
-    once = said(write("sources: {a: {path: a.parquet, lengths: ids}}\nhorizon: {tokens: 1e9}\nstop: all_exhausted"))
+    once = said(
+        write(
+            "sources: {a: {path: a.parquet, lengths: ids}}\nhorizon: {tokens: 1e9}\nstop: all_exhausted"
+        )
+    )
     assert len(once) == 200, "the data ends before"
 
 
@@ -94,10 +105,13 @@ def test_a_longer_horizon_goes_on_with_a_run(tokens: Path, write: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("15T", 15 * 10**12), ("1.5e12", 15 * 10**11), ("2.5 k", 2_500), ("3B", 3 * 10**9)]
+    ("text", "number"),
+    [("15T", 15 * 10**12), ("1.5e12", 15 * 10**11), ("2.5 k", 2_500), ("3B", 3 * 10**9)],
 )
 def test_large_numbers_as_people_write_them(write: Any, text: str, number: int) -> None:
-    model, problems = read_model(write(f"sources: {{a: {{path: code, tokens: {text}}}}}\nhorizon: {{tokens: {text}}}"))
+    model, problems = read_model(
+        write(f"sources: {{a: {{path: code, tokens: {text}}}}}\nhorizon: {{tokens: {text}}}")
+    )
     assert model is not None and not problems
     assert model.horizon == ("tokens", number) and model.sources[0].tokens == number
 
@@ -105,11 +119,14 @@ def test_large_numbers_as_people_write_them(write: Any, text: str, number: int) 
 @pytest.mark.parametrize("text", ["15X", "T", "1.2345k", "0", "-3M"])
 def test_and_those_that_are_none(write: Any, text: str) -> None:
     problems = lint(write(f"sources: {{a: {{path: code}}}}\nhorizon: {{tokens: {text}}}"))
-    assert any("horizon.tokens: a whole number at least 1, not" in str(problem) for problem in problems)
+    assert any(
+        "horizon.tokens: a whole number at least 1, not" in str(problem) for problem in problems
+    )
 
 
 @pytest.mark.parametrize(
-    "rest", ["", "pack: {length: 16}\n", "pack: {length: 16}\nbatch: {size: 4}\n", "batch: {size: 4}\n"]
+    "rest",
+    ["", "pack: {length: 16}\n", "pack: {length: 16}\nbatch: {size: 4}\n", "batch: {size: 4}\n"],
 )
 @pytest.mark.parametrize("horizon", ["samples: 33", "steps: 6", "tokens: 400", "epochs: 1.5"])
 def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> None:

@@ -27,10 +27,14 @@ def test_zero_weight(write: Any) -> None:
 
 
 def test_weights_that_nearly_sum_to_one(write: Any) -> None:
-    (only,) = found(write("sources:\n  a: {path: code, weight: 0.5}\n  b: {path: text, weight: 0.48}\n"))
+    (only,) = found(
+        write("sources:\n  a: {path: code, weight: 0.5}\n  b: {path: text, weight: 0.48}\n")
+    )
     assert only[:3] == (1, "warning", "sources")
     assert only[3].startswith("the weights sum to 0.98, not 1;")
-    assert found(write("sources: {a: {path: code, weight: 0.7}, b: {path: text, weight: 0.3}}")) == []
+    assert (
+        found(write("sources: {a: {path: code, weight: 0.7}, b: {path: text, weight: 0.3}}")) == []
+    )
     assert found(write("sources: {a: {path: code, weight: 7}, b: {path: text, weight: 3}}")) == []
 
 
@@ -43,7 +47,9 @@ def test_read_too_often(write: Any) -> None:
     capped = text.replace("a: {path: code,", "a: {path: code, max_epochs: 2,")
     ((line, severity, _, said),) = found(write(capped))
     assert (line, severity) == (2, "note") and "used up after 2" in said
-    assert found(write(text.replace("weight: 1}\nh", "weight: 3}\nh"))) == []  # a quarter of 800 over 60 rows
+    assert (
+        found(write(text.replace("weight: 1}\nh", "weight: 3}\nh"))) == []
+    )  # a quarter of 800 over 60 rows
 
 
 def test_lines_count_once_they_are_indexed(write: Any) -> None:
@@ -66,13 +72,19 @@ def test_slices_and_schedules_count(write: Any) -> None:
 def test_shares_of_nested_mixtures_multiply(write: Any) -> None:
     text = "sources:\n  n:\n    weight: 1\n    mixture: {sources: {a: {path: code, weight: 1}}}\n  b: {path: text, weight: 3}\n"
     ((line, _, key, said),) = found(write(text + "horizon: {samples: 2400}"))
-    assert (line, key) == (4, "sources.n.mixture.sources.a") and said.startswith("it is read about 10.0 times")
+    assert (line, key) == (4, "sources.n.mixture.sources.a") and said.startswith(
+        "it is read about 10.0 times"
+    )
 
 
 def test_never_reached(write: Any) -> None:
-    path = write("horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}")
+    path = write(
+        "horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}"
+    )
     assert found(path) == [(4, "warning", "sources.b.start", "it starts at 500, after the horizon")]
-    path = write("sources:\n  a: {path: code}\n  b: {path: text}\nschedule: {points: {0: {a: 1, b: 0}}}")
+    path = write(
+        "sources:\n  a: {path: code}\n  b: {path: text}\nschedule: {points: {0: {a: 1, b: 0}}}"
+    )
     assert [each[:3] for each in found(path)] == [(3, "warning", "sources.b")]
     path = write(
         "horizon: {samples: 100}\nsources:\n  a: {path: code, weight: 1000}\n  b: {path: code/0.parquet, weight: 1}"
@@ -94,8 +106,13 @@ def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
     text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\n"
     ((line, severity, key, said),) = found(write(text))
     assert (line, severity, key) == (2, "warning", "horizon") and "come to 1,200 tokens" in said
-    assert found(write(text.replace("b: {path: text, tokens: 600}", "b: {path: text, tokens: 400}"))) == []
-    more = text.replace("tokens: 600}\n  b", "tokens: 1200}\n  b").replace("text, tokens: 600", "text, weight: 1")
+    assert (
+        found(write(text.replace("b: {path: text, tokens: 600}", "b: {path: text, tokens: 400}")))
+        == []
+    )
+    more = text.replace("tokens: 600}\n  b", "tokens: 1200}\n  b").replace(
+        "text, tokens: 600", "text, weight: 1"
+    )
     assert [each[:3] for each in found(write(more))] == [(2, "error", "horizon")]
 
 
@@ -106,7 +123,9 @@ def test_nothing_is_read_but_lists_and_footers(write: Any, data: Path) -> None:
     bytes_ = bytearray(table.read_bytes())
     bytes_[8:200] = bytes(192)
     table.write_bytes(bytes_)
-    path = write("sources: {a: {path: code, where: {lang: py}}, b: {path: text}}\nhorizon: {samples: 10}")
+    path = write(
+        "sources: {a: {path: code, where: {lang: py}}, b: {path: text}}\nhorizon: {samples: 10}"
+    )
     before = sorted(data.rglob("*"))
     assert found(path) == []
     assert sorted(data.rglob("*")) == before
@@ -139,8 +158,15 @@ def test_files_and_columns_that_are_not_there(write: Any, data: Path) -> None:
 
 def test_what_lines_do_not_have(write: Any, data: Path) -> None:
     (data / "text/0.jsonl").write_text('{"text": "a", "lang": "en"}\n')
-    problems = found(write("sources:\n  a:\n    path: text\n    lengths: tokens\n    where: {lnag: en, lang: en}"))
-    assert [each[:3] for each in problems] == [(4, "error", "sources.a.lengths"), (5, "warning", "sources.a.where")]
+    problems = found(
+        write(
+            "sources:\n  a:\n    path: text\n    lengths: tokens\n    where: {lnag: en, lang: en}"
+        )
+    )
+    assert [each[:3] for each in problems] == [
+        (4, "error", "sources.a.lengths"),
+        (5, "warning", "sources.a.where"),
+    ]
     assert problems[1][3] == "the first row has no 'lnag'; did you mean 'lang'?; it has text, lang"
     (data / "text/0.jsonl").write_text("[1\n")
     assert found(write("sources: {a: {path: text, where: {lnag: en}}}")) == []
@@ -151,11 +177,17 @@ def test_ends_of_packed_documents_that_no_tokenizer_knows(write: Any, data: Path
     ((line, severity, key, said),) = found(write(text % "true"))
     assert (line, severity, key) == (2, "error", "pack.eos") and "no one tokenise" in said
     models = pytest.importorskip("tokenizers.models")
-    pytest.importorskip("tokenizers").Tokenizer(models.WordLevel({"</s>": 0}, unk_token="</s>")).save(f"{data}/t.json")
+    pytest.importorskip("tokenizers").Tokenizer(
+        models.WordLevel({"</s>": 0}, unk_token="</s>")
+    ).save(f"{data}/t.json")
     text += "tokenise: {tokenizer: t.json}"
     assert "does not name its eos token" in found(write(text % "true"))[0][3]
     assert "has no token '<end>'" in found(write(text % "<end>"))[0][3]
-    assert found(write(text % "</s>")) == found(write(text.replace("t.json", "some/model") % "true")) == []
+    assert (
+        found(write(text % "</s>"))
+        == found(write(text.replace("t.json", "some/model") % "true"))
+        == []
+    )
 
 
 def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
@@ -194,19 +226,38 @@ def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     assert took < 8_000, f"{took:.0f} ms for 500 sources"
 
 
-def test_a_shuffle_that_reads_a_row_group_a_sample(write: Any, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shuffle_that_reads_a_row_group_a_sample(
+    write: Any, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for part in range(2):
-        rows = {"text": [f"{part} {i} " + "x" * 200 for i in range(1_000)], "more": ["y" * 900] * 1_000}
-        pq.write_table(pa.table(rows), data / f"wide-{part}.parquet", row_group_size=500, use_dictionary=False)
+        rows = {
+            "text": [f"{part} {i} " + "x" * 200 for i in range(1_000)],
+            "more": ["y" * 900] * 1_000,
+        }
+        pq.write_table(
+            pa.table(rows), data / f"wide-{part}.parquet", row_group_size=500, use_dictionary=False
+        )
     path = write('sources: {a: {path: "wide-*.parquet"}}\nhorizon: {samples: 10}')
     assert found(path) == [], "it stays in memory"
     monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "HELD", 100_000)
     ((line, severity, key, said),) = found(path)
     assert (line, severity, key) == (1, "warning", "sources.a.path")
-    assert re.search(r"about 5\d\d KiB a sample, a row group for 1\.\d+ KiB: shuffle: {rows: 500, window: 8}", said)
+    assert re.search(
+        r"about 5\d\d KiB a sample, a row group for 1\.\d+ KiB: shuffle: {rows: 500, window: 8}",
+        said,
+    )
     for mended in ("shuffle: {rows: 500, window: 8}", "shuffle: none", "shuffle: {buckets: 64}"):
-        assert found(write(f'sources: {{a: {{path: "wide-*.parquet", {mended}}}}}\nhorizon: {{samples: 10}}')) == []
-    ((_, _, _, said),) = found(write('sources: {a: {path: "wide-*.parquet", columns: [text]}}\nhorizon: {samples: 10}'))
+        assert (
+            found(
+                write(
+                    f'sources: {{a: {{path: "wide-*.parquet", {mended}}}}}\nhorizon: {{samples: 10}}'
+                )
+            )
+            == []
+        )
+    ((_, _, _, said),) = found(
+        write('sources: {a: {path: "wide-*.parquet", columns: [text]}}\nhorizon: {samples: 10}')
+    )
     assert re.search(r"about 1\d\d KiB a sample", said)
 
 
@@ -247,8 +298,16 @@ BOTH = {
         "{path: code, split: {held_out: 10%}}",
         f"{READ}, and what is held out of one is trained on in the other",
     ),
-    "slices that do not touch": ("{path: code, slice: [0, 50%]}", "{path: code, slice: [50%, 100%]}", None),
-    "slices that touch": ("{path: code, slice: [0, 60%]}", "{path: code, slice: [50%, 100%]}", READ),
+    "slices that do not touch": (
+        "{path: code, slice: [0, 50%]}",
+        "{path: code, slice: [50%, 100%]}",
+        None,
+    ),
+    "slices that touch": (
+        "{path: code, slice: [0, 60%]}",
+        "{path: code, slice: [50%, 100%]}",
+        READ,
+    ),
     "slices from the end": ("{path: code, slice: [0, 10]}", "{path: code, slice: [-5]}", READ),
     "rows and percent": ("{path: code, slice: [0, 10]}", "{path: code, slice: [50%, 100%]}", READ),
 }
@@ -262,7 +321,11 @@ CAREFUL = ("of other rows", "slices from the end", "rows and percent")
 def test_leaks_between_sources_of_one_file(kind: str, write: Any) -> None:
     a, b, told = BOTH[kind]
     path = write(f"seed: 1\nsources:\n  a: {a}\n  b: {b}\n")
-    said = [problem.message for problem in lint(path) if "reads" in problem.message or "held out" in problem.message]
+    said = [
+        problem.message
+        for problem in lint(path)
+        if "reads" in problem.message or "held out" in problem.message
+    ]
     assert said == ([] if told is None else [told.format(path.parent / "code/0.parquet")])
     path.write_text(f"seed: 1\nstop: all_exhausted\nsources:\n  a: {a}\n  b: {b}\n")
     plan = ps.load(path).plan
@@ -276,18 +339,27 @@ def test_leaks_between_sources_of_one_file(kind: str, write: Any) -> None:
 def test_leaks_between_files(write: Any) -> None:
     train = write("split: {held_out: 20%}\nsources: {a: {path: code}, b: {path: text}}")
     held = Path(train).with_name("held.yaml")
-    held.write_text("split: {held_out: 20%, part: held_out}\nsources: {a: {path: code}, b: {path: text}}")
+    held.write_text(
+        "split: {held_out: 20%, part: held_out}\nsources: {a: {path: code}, b: {path: text}}"
+    )
     readers = Readers()
     assert [*lint(train, readers=readers), *lint(held, readers=readers)] == []
-    held.write_text("split: {held_out: 20%, part: held_out}\nsources: {a: {path: code/0.parquet}, b: {path: text}}")
+    held.write_text(
+        "split: {held_out: 20%, part: held_out}\nsources: {a: {path: code/0.parquet}, b: {path: text}}"
+    )
     readers = Readers()
     assert lint(train, readers=readers) == []
     (problem,) = lint(held, readers=readers)
-    assert problem.key == "sources.a.path" and f"trained on by {train}, sources.a: they do not" in problem.message
+    assert (
+        problem.key == "sources.a.path"
+        and f"trained on by {train}, sources.a: they do not" in problem.message
+    )
     assert lint(train, readers=Readers()) == []
 
 
-def test_what_is_refused_of_the_whole_is_found_where_files_are_indexed(write: Any, data: Path) -> None:
+def test_what_is_refused_of_the_whole_is_found_where_files_are_indexed(
+    write: Any, data: Path
+) -> None:
     for text in (
         "sources: {few: {path: few.jsonl, max_epochs: 0.1}, code: {path: code.jsonl}}",
         "sources: {few: {path: few.jsonl, slice: [0, 10%]}, code: {path: code.jsonl}}",

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.base.spelling import fingerprint
-from penstock.graph.recipe import describe
+from penstock.engine.base.spelling import fingerprint
+from penstock.engine.graph.recipe import describe
 from penstock.testing import assert_resumes
 
 
@@ -42,11 +42,19 @@ def test_plain_mixture(data: Path, write: Any) -> None:
           text: {path: "text/*.jsonl", weight: 1}
         """
     )
-    same(ps.load(path), ps.mix(of(data), {"code": 3, "text": 1}, seed=7, block_size=10, stop="all_exhausted"))
+    same(
+        ps.load(path),
+        ps.mix(of(data), {"code": 3, "text": 1}, seed=7, block_size=10, stop="all_exhausted"),
+    )
 
 
-def test_relative_paths_are_relative_to_the_file(data: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write("sources: {text: {path: [../text/0.jsonl, ../text/1.jsonl]}}\nstop: all_exhausted\n", "sub/m.yaml")
+def test_relative_paths_are_relative_to_the_file(
+    data: Path, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(
+        "sources: {text: {path: [../text/0.jsonl, ../text/1.jsonl]}}\nstop: all_exhausted\n",
+        "sub/m.yaml",
+    )
     monkeypatch.chdir("/")
     assert len(ps.load(path)) == 40
 
@@ -112,7 +120,9 @@ def test_order_and_shape_of_a_source(data: Path, write: Any) -> None:
 
 def test_rows_by_column(data: Path, write: Any) -> None:
     def rows(where: str) -> list[int]:
-        path = write(f"sources: {{code: {{path: code/0.parquet, where: {where}, shuffle: none}}}}\nstop: all_exhausted")
+        path = write(
+            f"sources: {{code: {{path: code/0.parquet, where: {where}, shuffle: none}}}}\nstop: all_exhausted"
+        )
         return [row["stars"] for row in ps.load(path)[:]]
 
     whole = range(30)
@@ -144,7 +154,10 @@ def test_rows_are_found_once_and_again_when_the_file_is_another(data: Path) -> N
 
 
 def test_nested_mixtures_take_what_they_do_not_say_from_outside(data: Path, write: Any) -> None:
-    write("sources: {one: {path: ../text/0.jsonl}, two: {path: ../text/1.jsonl}}\nseed: 5", "more/inner.yaml")
+    write(
+        "sources: {one: {path: ../text/0.jsonl}, two: {path: ../text/1.jsonl}}\nseed: 5",
+        "more/inner.yaml",
+    )
     path = write(
         """
         seed: 3
@@ -155,21 +168,31 @@ def test_nested_mixtures_take_what_they_do_not_say_from_outside(data: Path, writ
           here: {mixture: {sources: {x: {path: code/0.parquet}}, stop: first_exhausted}, weight: 1}
         """
     )
-    inner = {name: ps.read(data / f"text/{i}.jsonl", name=name).shuffle() for i, name in enumerate(("one", "two"))}
+    inner = {
+        name: ps.read(data / f"text/{i}.jsonl", name=name).shuffle()
+        for i, name in enumerate(("one", "two"))
+    }
     inputs = {
         "code": ps.read(data / "code", name="code").shuffle(),
         "file": ps.mix(inner, seed=5, block_size=4),
         "here": ps.mix(
-            {"x": ps.read(data / "code/0.parquet", name="x").shuffle()}, seed=3, block_size=4, stop="first_exhausted"
+            {"x": ps.read(data / "code/0.parquet", name="x").shuffle()},
+            seed=3,
+            block_size=4,
+            stop="first_exhausted",
         ),
     }
     same(ps.load(path), ps.mix(inputs, {"code": 1, "file": 2, "here": 1}, seed=3, block_size=4))
 
 
 def test_include(data: Path, write: Any) -> None:
-    write("sources: {text: {path: ../text, weight: 1}}\nseed: 1\nblock_size: 7\n", "parts/text.yaml")
+    write(
+        "sources: {text: {path: ../text, weight: 1}}\nseed: 1\nblock_size: 7\n", "parts/text.yaml"
+    )
     write("seed: 2\nstop: all_exhausted\n", "settings.yaml")
-    path = write("include: [parts/text.yaml, settings.yaml]\nblock_size: 9\nsources: {code: {path: code, weight: 3}}")
+    path = write(
+        "include: [parts/text.yaml, settings.yaml]\nblock_size: 9\nsources: {code: {path: code, weight: 3}}"
+    )
     inputs = {name: of(data)[name] for name in ("text", "code")}
     wanted = ps.mix(
         {"text": ps.read(data / "text", name="text").shuffle(), "code": inputs["code"]},
@@ -203,13 +226,18 @@ def test_anchors_and_merges(data: Path, write: Any) -> None:
           text: {<<: *files, path: text/0.jsonl}
         """
     )
-    inputs = {"code": ps.read(data / "code", name="code"), "text": ps.read(data / "text/0.jsonl", name="text")}
+    inputs = {
+        "code": ps.read(data / "code", name="code"),
+        "text": ps.read(data / "text/0.jsonl", name="text"),
+    }
     same(ps.load(path), ps.mix(inputs, {"code": 3, "text": 3}))
 
 
 def test_epochs_and_tokens_are_amounts(data: Path, write: Any) -> None:
     # 60 rows twice and 40 rows half: 120 to 20.
-    path = write("sources: {code: {path: code, epochs: 2}, text: {path: text/*.jsonl, epochs: 0.5}}")
+    path = write(
+        "sources: {code: {path: code, epochs: 2}, text: {path: text/*.jsonl, epochs: 0.5}}"
+    )
     same(ps.load(path), ps.mix(of(data), {"code": 120.0, "text": 20.0}))
     # Beside weights: what the horizon leaves is shared by weight.
     path = write(
@@ -244,7 +272,9 @@ def tokenizer(data: Path) -> Path:
     tokenizers = pytest.importorskip("tokenizers")
     words = [word for row in ps.read(data / "code") for word in row["text"].split()]
     words += [word for row in ps.read(data / "text") for word in row["text"].split()]
-    vocabulary = {"<pad>": 0, "<end>": 1} | {word: i + 2 for i, word in enumerate(sorted(set(words)))}
+    vocabulary = {"<pad>": 0, "<end>": 1} | {
+        word: i + 2 for i, word in enumerate(sorted(set(words)))
+    }
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<pad>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     path = data / "tokenizer.json"
@@ -267,7 +297,9 @@ def test_tokenise_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
     tokenise = Tokenise(str(tokenizer))
     inputs = {name: ds.map(tokenise) for name, ds in of(data).items()}
     wanted = ps.mix(inputs, {"code": 1, "text": 1}, seed=4)
-    wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="cut").batch(2, drop_remainder=True)
+    wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="cut").batch(
+        2, drop_remainder=True
+    )
     same(ps.load(path), wanted, 20)
     assert next(iter(ps.load(path)))["tokens"].shape == (2, 32)
     assert_resumes(lambda: ps.load(path), steps=6, at_most=3)
@@ -288,7 +320,9 @@ def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:
     assert abs(drawn["code"] / sum(drawn.values()) - 0.75) < 0.01
 
 
-def test_tokens_that_are_counted_make_a_packed_run_indexed(data: Path, write: Any, tokenizer: Path) -> None:
+def test_tokens_that_are_counted_make_a_packed_run_indexed(
+    data: Path, write: Any, tokenizer: Path
+) -> None:
     path = write(
         """
         unit: tokens
@@ -319,23 +353,32 @@ def test_steps_of_packed_batches_count_tokens(data: Path, write: Any, tokenizer:
         """
     )
     inputs = {name: ds.map(Tokenise(str(tokenizer))) for name, ds in of(data).items()}
-    schedule = ps.Schedule([(0, {"code": 1.0, "text": 1.0})], unit="tokens", start={"text": 10 * 16 * 2 * 3})
+    schedule = ps.Schedule(
+        [(0, {"code": 1.0, "text": 1.0})], unit="tokens", start={"text": 10 * 16 * 2 * 3}
+    )
     same(ps.load(path), ps.mix(inputs, schedule).pack(16).batch(2), 10)
 
 
 def test_amounts_beyond_the_horizon_are_refused(write: Any) -> None:
-    path = write("horizon: {samples: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}")
+    path = write(
+        "horizon: {samples: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"
+    )
     with pytest.raises(ps.ConfigError, match="the amounts come to 120 samples, the horizon is 50"):
         ps.load(path)
-    path = write("horizon: {tokens: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}")
-    with pytest.raises(ps.ConfigError, match="the horizon counts tokens, the weights of the mixture samples"):
+    path = write(
+        "horizon: {tokens: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"
+    )
+    with pytest.raises(
+        ps.ConfigError, match="the horizon counts tokens, the weights of the mixture samples"
+    ):
         ps.load(path)
 
 
 def test_texts_of_tokens_need_a_tokenizer(write: Any) -> None:
     path = write("sources: {a: {path: code}}\npack: {length: 8, eos: <end>}")
     with pytest.raises(
-        ps.ConfigError, match="eos is '<end>'; the mixture has no one tokenise that would know its number"
+        ps.ConfigError,
+        match="eos is '<end>'; the mixture has no one tokenise that would know its number",
     ):
         ps.load(path)
 
@@ -356,8 +399,14 @@ def test_the_tokenizers_own_end(data: Path, write: Any, tokenizer: Path) -> None
     (data / "folder" / "tokenizer.json").write_text(tokenizer.read_text())
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
     (data / "folder" / "tokenizer_config.json").write_text(json.dumps(own))
-    same(ps.load(write(text % "folder")), ps.load(write((text % "tokenizer.json").replace("true", "<end>"))), 20)
-    both = (text % "folder").replace("eos: true", "eos: true, bos: true")  # it has no token for a beginning
+    same(
+        ps.load(write(text % "folder")),
+        ps.load(write((text % "tokenizer.json").replace("true", "<end>"))),
+        20,
+    )
+    both = (text % "folder").replace(
+        "eos: true", "eos: true, bos: true"
+    )  # it has no token for a beginning
     same(ps.load(write(text % "folder")), ps.load(write(both)), 20)
 
 
@@ -378,14 +427,20 @@ def test_a_tokenizer_is_known_by_what_it_holds(data: Path, tokenizer: Path) -> N
 
 
 def test_a_sample_without_the_field_is_named(write: Any, tokenizer: Path) -> None:
-    path = write("tokenise: {tokenizer: tokenizer.json, field: body}\nsources: {code: {path: code}}")
-    with pytest.raises(ps.DataError, match="the field 'body' holds no text; the sample has text, lang, stars, day"):
+    path = write(
+        "tokenise: {tokenizer: tokenizer.json, field: body}\nsources: {code: {path: code}}"
+    )
+    with pytest.raises(
+        ps.DataError, match="the field 'body' holds no text; the sample has text, lang, stars, day"
+    ):
         next(iter(ps.load(path)))
 
 
 def test_files_are_imported_when_they_are_used() -> None:
     code = "import sys, penstock; print('penstock.mixture_files' in sys.modules, callable(penstock.load), 'yaml' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    )
     assert done.stdout.split() == ["False", "True", "False"]
     with pytest.raises(AttributeError, match="no 'laod'; did you mean 'load'"):
         ps.laod  # type: ignore[attr-defined]  # noqa: B018

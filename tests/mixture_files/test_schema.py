@@ -70,7 +70,11 @@ def test_the_schema_is_a_schema() -> None:
 
 def test_the_shipped_schema_is_in_step() -> None:
     """After a change of the table: python tools/mixture_schema.py."""
-    shipped = resources.files("penstock.mixture_files").joinpath("mixture.schema.json").read_text(encoding="utf-8")
+    shipped = (
+        resources.files("penstock.mixture_files")
+        .joinpath("mixture.schema.json")
+        .read_text(encoding="utf-8")
+    )
     assert json.loads(shipped) == schema()
     assert (ROOT / "docs" / "mixture.schema.json").read_text(encoding="utf-8") == shipped
 
@@ -78,7 +82,11 @@ def test_the_shipped_schema_is_in_step() -> None:
 @pytest.mark.parametrize("text", GOOD)
 def test_good_files(text: str, write: Any) -> None:
     assert list(VALIDATOR.iter_errors(as_json(text))) == []
-    problems = [each.message for each in read_model(write(text))[1] if "there is no file" not in each.message]
+    problems = [
+        each.message
+        for each in read_model(write(text))[1]
+        if "there is no file" not in each.message
+    ]
     assert problems == []
 
 
@@ -99,7 +107,9 @@ def test_sources_may_come_from_what_is_included(write: Any) -> None:
     assert list(VALIDATOR.iter_errors(nested)), "a mixture inside another one includes nothing"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name
+)
 def test_examples_fit(path: Path) -> None:
     assert list(VALIDATOR.iter_errors(as_json(path.read_text(encoding="utf-8")))) == []
 
@@ -108,7 +118,10 @@ def test_the_page_names_every_key() -> None:
     page = (ROOT / "docs" / "mixture-files.md").read_text(encoding="utf-8")
     definitions = [schema(), *schema()["$defs"].values()]
     names = {
-        name for each in definitions for part in (each, *each.get("anyOf", ())) for name in part.get("properties", {})
+        name
+        for each in definitions
+        for part in (each, *each.get("anyOf", ()))
+        for name in part.get("properties", {})
     }
     assert len(names) > 50
     assert {name for name in names if f"`{name}`" not in page} == set()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.graph.recipe import describe
+from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import lint, read_model
 
 MIXTURE = """
@@ -44,7 +44,9 @@ def keys(ds: ps.Dataset) -> list[tuple[str, int]]:
 
 
 def rows_of(ds: ps.Dataset) -> list[str]:
-    return sorted(row["__source__"] + str(row.get("text", row.get("day"))) for row in ds.with_source())
+    return sorted(
+        row["__source__"] + str(row.get("text", row.get("day"))) for row in ds.with_source()
+    )
 
 
 def test_the_file_means_the_calls(data: Path, write: Any) -> None:
@@ -66,7 +68,9 @@ def test_every_row_is_in_one_part(data: Path, write: Any) -> None:
 
 
 def test_nested_mixtures_hold_out_too(data: Path, write: Any) -> None:
-    path = write("split: {held_out: 10%}\nsources: {in: {mixture: {sources: {a: {path: code}, b: {path: text}}}}}")
+    path = write(
+        "split: {held_out: 10%}\nsources: {in: {mixture: {sources: {a: {path: code}, b: {path: text}}}}}"
+    )
     held_out = ps.load(path, part="held_out")
     assert {source for source, _ in keys(held_out)} == {"in/a", "in/b"} and len(held_out) == 10
 
@@ -122,4 +126,7 @@ def test_a_source_too_small_to_hold_anything_out_is_only_trained_on(write: Any) 
     held_out = ps.load(write(text), part="held_out")
     assert len(held_out) == 8 and {source for source, _ in keys(held_out)} == {"many"}
     with pytest.raises(ps.ConfigError, match="the sources are too small for the share"):
-        ps.load(write("split: {held_out: 2%}\nsources: {few: {path: code, slice: [3]}}"), part="held_out")
+        ps.load(
+            write("split: {held_out: 2%}\nsources: {few: {path: code, slice: [3]}}"),
+            part="held_out",
+        )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.cli.change import changed
-from penstock.graph.recipe import describe
+from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import MixtureFile, Place, SourceEntry, Stage, lint, read_model
 from penstock.mixture_files.stages import staged
 
@@ -37,7 +37,9 @@ def inputs(data: Path) -> dict[str, ps.Dataset]:
 def test_weights_within_weights(data: Path, write: Any) -> None:
     by_hand = ps.mix(inputs(data), {"a": 20.0, "b": 70.0, "c": 10.0})
     assert describe(ps.load(write(GROUPED)).flow) == describe(by_hand.flow)
-    outside = GROUPED.replace("b: {path: text, group: text}", "b: {path: text, weight: 70}").replace(", text: 70", "")
+    outside = GROUPED.replace(
+        "b: {path: text, group: text}", "b: {path: text, weight: 70}"
+    ).replace(", text: 70", "")
     assert describe(ps.load(write(outside)).flow) == describe(by_hand.flow)
 
 
@@ -57,7 +59,12 @@ def test_stages_are_a_schedule(data: Path, write: Any) -> None:
         "  - {until: {samples: 600}, weights: {a: 0, c: 1}}\n"
         "  - {interpolation: cosine, weights: {a: 1}}\n"
     )
-    w = [{"a": 3, "b": 1, "c": 0}, {"a": 3, "b": 3, "c": 0}, {"a": 0, "b": 3, "c": 1}, {"a": 1, "b": 3, "c": 1}]
+    w = [
+        {"a": 3, "b": 1, "c": 0},
+        {"a": 3, "b": 3, "c": 0},
+        {"a": 0, "b": 3, "c": 1},
+        {"a": 1, "b": 3, "c": 1},
+    ]
     points = [(0, w[0]), (80, w[0]), (399, w[1]), (400, w[2]), (600, w[2]), (800, w[3])]
     by_hand = ps.Schedule(points, ["step", "linear", "step", "step", "cosine"])
     assert describe(ps.load(path).flow) == describe(
@@ -70,13 +77,17 @@ def test_a_warm_up_begins_with_the_weights_of_the_file(data: Path, write: Any) -
         GROUPED + "horizon: {samples: 1k}\n"
         "stages:\n  - {name: warm-up, until: 20%, interpolation: linear, weights: {code: 0}}\n  - {}\n"
     )
-    begun = ps.Schedule([(0, {"a": 20, "b": 70, "c": 10}), (200, {"a": 0, "b": 70, "c": 0})], ["linear"])
+    begun = ps.Schedule(
+        [(0, {"a": 20, "b": 70, "c": 10}), (200, {"a": 0, "b": 70, "c": 0})], ["linear"]
+    )
     assert describe(ps.load(path).flow) == describe(ps.mix(inputs(data), begun).limit(1_000).flow)
 
 
 WEIGHTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)
 STAGES = st.lists(
-    st.builds(Stage, WEIGHTS, st.none(), st.sampled_from(["step", "linear", "cosine"])), min_size=1, max_size=4
+    st.builds(Stage, WEIGHTS, st.none(), st.sampled_from(["step", "linear", "cosine"])),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -84,10 +95,15 @@ STAGES = st.lists(
 @given(STAGES, st.data())
 def test_each_stage_has_its_weights_where_it_says(stages: list[Stage], data: st.DataObject) -> None:
     ends = sorted(
-        data.draw(st.sets(st.integers(2, 500).map(lambda n: 2 * n), min_size=len(stages), max_size=len(stages)))
+        data.draw(
+            st.sets(
+                st.integers(2, 500).map(lambda n: 2 * n), min_size=len(stages), max_size=len(stages)
+            )
+        )
     )
     placed = tuple(
-        Stage(s.weights, Place("samples", end), s.interpolation) for s, end in zip(stages, ends, strict=True)
+        Stage(s.weights, Place("samples", end), s.interpolation)
+        for s, end in zip(stages, ends, strict=True)
     )
     own = {"a": 1.0, "b": 2.0, "c": 0.0}
     model = MixtureFile(tuple(SourceEntry(name) for name in own), stages=placed)
@@ -117,7 +133,11 @@ def test_a_description_comes_back_and_so_does_the_dataset(data: Path, write: Any
     assert model is not None and not problems
     ps.dump(model, data / "again.yaml")
     assert read_model(data / "again.yaml") == (model, [])
-    points = [(0, {"a": 1, "b": 1, "c": 0}), (9, {"a": 1, "b": 3, "c": 0}), (20, {"a": 1, "b": 1, "c": 1})]
+    points = [
+        (0, {"a": 1, "b": 1, "c": 0}),
+        (9, {"a": 1, "b": 3, "c": 0}),
+        (20, {"a": 1, "b": 1, "c": 1}),
+    ]
     ds = ps.mix(inputs(data), ps.Schedule(points, ["cosine", "step"]))
     ps.dump(ds, data / "dataset.yaml")
     assert describe(ps.load(data / "dataset.yaml").flow) == describe(ds.flow)
@@ -150,7 +170,9 @@ def test_what_only_building_tells_is_said_then(write: Any) -> None:
     }.items():
         with pytest.raises(ps.ConfigError, match=said):
             ps.load(write(SOURCES + text))
-    with pytest.raises(ps.ConfigError, match="the group 'code' has a weight, and none of its sources has one"):
+    with pytest.raises(
+        ps.ConfigError, match="the group 'code' has a weight, and none of its sources has one"
+    ):
         ps.load(write(GROUPED.replace("weight: 2", "weight: 0").replace("weight: 1", "weight: 0")))
 
 
@@ -158,7 +180,9 @@ def test_temperature_is_of_tokens_where_tokens_count() -> None:
     short, long = (np.arange(0, 100 * n + 1, n) for n in (1, 9))
     stores = {"a": ps.from_tokens(np.arange(100), short), "b": ps.from_tokens(np.arange(900), long)}
     for temperature, share in ((1, 0.9), (2, 0.75), (1e9, 0.5)):
-        counts = ps.mix(stores, unit="tokens", temperature=temperature).plan.counts(100_000, unit="tokens")
+        counts = ps.mix(stores, unit="tokens", temperature=temperature).plan.counts(
+            100_000, unit="tokens"
+        )
         assert counts["b"] / sum(counts.values()) == pytest.approx(share, abs=1e-3)
     assert ps.mix(stores, temperature=2).plan.counts(1_000) == {"a": 500, "b": 500}
 
@@ -166,11 +190,19 @@ def test_temperature_is_of_tokens_where_tokens_count() -> None:
 def test_lint_counts_stages_and_groups(write: Any) -> None:
     text = GROUPED + "horizon: {samples: 1k}\n"
     ps.load(write(text))  # the rows of lines are known once they are indexed
-    assert "sources.b: it is read about 17.5 times over the run (40 rows)" in " ".join(map(str, lint(write(text))))
+    assert "sources.b: it is read about 17.5 times over the run (40 rows)" in " ".join(
+        map(str, lint(write(text)))
+    )
     staged_text = text + "stages: [{until: 50%}, {weights: {text: 0}}]\n"
     assert "sources.b: it is read about 8.8 times" in " ".join(map(str, lint(write(staged_text))))
-    never = SOURCES.replace("b: {path: text}", "b: {path: text, weight: 0}") + "horizon: {samples: 40}\n"
-    assert not any("never read" in str(one) for one in lint(write(never + "stages: [{weights: {a: 1, b: 1, c: 1}}]")))
+    never = (
+        SOURCES.replace("b: {path: text}", "b: {path: text, weight: 0}")
+        + "horizon: {samples: 40}\n"
+    )
+    assert not any(
+        "never read" in str(one)
+        for one in lint(write(never + "stages: [{weights: {a: 1, b: 1, c: 1}}]"))
+    )
 
 
 def test_other_weights_than_those_of_groups(write: Any) -> None:
@@ -181,7 +213,10 @@ def test_other_weights_than_those_of_groups(write: Any) -> None:
 
 
 def test_percentages_of_passes(data: Path, write: Any) -> None:
-    path = write(SOURCES + "horizon: {epochs: 2}\nstages: [{until: 50%, weights: {a: 1}}, {weights: {a: 0, b: 1}}]\n")
+    path = write(
+        SOURCES
+        + "horizon: {epochs: 2}\nstages: [{until: 50%, weights: {a: 1}}, {weights: {a: 0, b: 1}}]\n"
+    )
     assert [str(problem) for problem in lint(path) if problem.severity == "error"] == []
     ds = ps.load(path)
     assert len(ds) == 260 and ds.plan.counts(260) == {"a": 130, "b": 130, "c": 0}
@@ -195,4 +230,6 @@ def test_groups_and_stages_over_a_nested_mixture(data: Path, write: Any) -> None
         "  c: {path: code/0.parquet, group: y}\nstages: [{until: 50%}, {weights: {x: 3, y: 1}}]\n"
     )
     assert [str(problem) for problem in lint(path) if problem.severity == "error"] == []
-    assert ps.load(path).plan.counts(400) == pytest.approx({"in/a": 100, "in/b": 100, "c": 200}, abs=2)
+    assert ps.load(path).plan.counts(400) == pytest.approx(
+        {"in/a": 100, "in/b": 100, "c": 200}, abs=2
+    )

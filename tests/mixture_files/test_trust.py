@@ -31,7 +31,9 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
 
     def put(text: str) -> str:
         folder = f"/trust-{next(_NUMBERS)}"
-        fsspec.filesystem("memory").pipe({f"{folder}/m.yaml": text.encode(), f"{folder}/x.jsonl": b'{"x": "far"}\n'})
+        fsspec.filesystem("memory").pipe(
+            {f"{folder}/m.yaml": text.encode(), f"{folder}/x.jsonl": b'{"x": "far"}\n'}
+        )
         return f"memory:/{folder}/m.yaml"
 
     return put
@@ -57,7 +59,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_file_from_a_url_uses_nothing_of_this_machine(text: str, remote: Remote, tmp_path: Path) -> None:
+def test_a_file_from_a_url_uses_nothing_of_this_machine(
+    text: str, remote: Remote, tmp_path: Path
+) -> None:
     url = remote(text.replace("LOCAL", str(tmp_path)))
     with pytest.raises(ps.ConfigError, match=f"--allow {REFUSED[text]}") as error:
         ps.load(url)
@@ -66,7 +70,9 @@ def test_a_file_from_a_url_uses_nothing_of_this_machine(text: str, remote: Remot
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_the_caller_allows_is_used(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_caller_allows_is_used(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NAME", "x")
     cache = tmp_path / "cache"
     text = f"cache: {cache}\nsources: {{a: {{path: '${{NAME}}.jsonl'}}, b: {{path: 'file://{tmp_path}/local.jsonl'}}}}"
@@ -81,13 +87,20 @@ def test_what_the_caller_allows_is_used(remote: Remote, tmp_path: Path, monkeypa
 
 def test_a_file_in_a_store_names_data_beside_it_and_in_other_stores(remote: Remote) -> None:
     assert next(iter(ps.load(remote("sources: {a: {path: x.jsonl}}"))))["x"] == "far"
-    said = [problem.message for problem in lint(remote("sources: {a: {path: 'http://127.0.0.1:1/x.parquet'}}"))]
+    said = [
+        problem.message
+        for problem in lint(remote("sources: {a: {path: 'http://127.0.0.1:1/x.parquet'}}"))
+    ]
     assert not any("may not" in message for message in said)
 
 
-def test_a_local_file_that_includes_one_from_a_url_lends_it_nothing(remote: Remote, tmp_path: Path) -> None:
+def test_a_local_file_that_includes_one_from_a_url_lends_it_nothing(
+    remote: Remote, tmp_path: Path
+) -> None:
     url = remote("sources: {a: {path: '${PENSTOCK_SECRET}.jsonl'}}")
-    (tmp_path / "m.yaml").write_text(f"include: {url}\nsources: {{b: {{path: local.jsonl, label: '${{HOME}}'}}}}\n")
+    (tmp_path / "m.yaml").write_text(
+        f"include: {url}\nsources: {{b: {{path: local.jsonl, label: '${{HOME}}'}}}}\n"
+    )
     with pytest.raises(ps.ConfigError, match=r"memory://.*line 1.*--allow env"):
         ps.load(tmp_path / "m.yaml")
 

@@ -19,14 +19,18 @@ def folder(tmp_path_factory: Any) -> Path:
     found, rng = tmp_path_factory.mktemp("asked"), np.random.default_rng(0)
     for name, low, high in (("a", 2, 5), ("b", 40, 80), ("c", 10, 30)):
         lengths = rng.integers(low, high, 300).tolist()
-        pq.write_table(pa.table({"ids": [list(range(n)) for n in lengths]}), found / f"{name}.parquet")
+        pq.write_table(
+            pa.table({"ids": [list(range(n)) for n in lengths]}), found / f"{name}.parquet"
+        )
     return found
 
 
 @pytest.mark.parametrize("unit", ["samples", "tokens"])
 @pytest.mark.parametrize("method", ["concat_split", "best_fit", "first_fit"])
 @pytest.mark.parametrize("interpolation", ["step", "linear"])
-def test_packed_plans_with_a_schedule(folder: Path, unit: str, method: str, interpolation: str) -> None:
+def test_packed_plans_with_a_schedule(
+    folder: Path, unit: str, method: str, interpolation: str
+) -> None:
     (folder / "m.yaml").write_text(
         f"unit: {unit}\nhorizon: {{steps: 200}}\nbatch: {{size: 2}}\npack: {{length: 64, method: {method}}}\n"
         f"schedule: {{unit: steps, interpolation: {interpolation}, points: "
@@ -37,6 +41,8 @@ def test_packed_plans_with_a_schedule(folder: Path, unit: str, method: str, inte
     rows = {row.source: row for row in shares.rows(target, target.horizon(None))}
     assert target.whole == (method != "first_fit")
     assert all(row.share == pytest.approx(row.asked, abs=0.008) for row in rows.values())
-    if unit == "tokens":  # half the run a and b alike, then b and c one to three; or on a ramp from here to there
+    if (
+        unit == "tokens"
+    ):  # half the run a and b alike, then b and c one to three; or on a ramp from here to there
         wanted = (0.25, 0.375, 0.375) if interpolation == "step" else (0.125, 0.3125, 0.5625)
         assert [rows[name].asked for name in "abc"] == pytest.approx(wanted, abs=0.01)

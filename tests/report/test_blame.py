@@ -55,16 +55,23 @@ def run(folder: Path, plants: tuple[str, ...], pack: bool) -> Path:
         points["long"] = 1.0
     said = lambda weights: "{" + ", ".join(f"{k}: {v}" for k, v in weights.items()) + "}"  # noqa: E731
     lines += ["schedule:", "  unit: steps", "  interpolation: step", "  points:"]
-    lines += [f"    {at}: {said(w)}" for at, w in ((0, points), (BAD.start, points | bump), (BAD.stop, points))]
+    lines += [
+        f"    {at}: {said(w)}"
+        for at, w in ((0, points), (BAD.start, points | bump), (BAD.stop, points))
+    ]
     lines += ["pack: {length: 256}"] if pack else []
     path = folder / "run.yaml"
-    path.write_text("\n".join([*lines, "batch: {size: 32}" if not pack else "batch: {size: 4}", ""]))
+    path.write_text(
+        "\n".join([*lines, "batch: {size: 32}" if not pack else "batch: {size: 4}", ""])
+    )
     return path
 
 
 def where(target: Target, source: str, rows: range) -> range:
     """The steps in which rows of a source that is not shuffled come."""
-    found = [step for row in (rows[0], rows[-1]) for step in target.plan.find(source, row, range(STEPS))]
+    found = [
+        step for row in (rows[0], rows[-1]) for step in target.plan.find(source, row, range(STEPS))
+    ]
     return range(min(found), max(found) + 1)
 
 

@@ -19,7 +19,9 @@ from penstock.report.svg import Strip, drawing
 def course(sources: int, sizes: int | None = 100) -> Course:
     steps = np.arange(0, 101, 10)
     counts = steps[:, None] * np.arange(1, sources + 1)
-    return Course([f"s{i}" for i in range(sources)], [sizes] * sources, steps, counts, [(50, "s0 repeats")])
+    return Course(
+        [f"s{i}" for i in range(sources)], [sizes] * sources, steps, counts, [(50, "s0 repeats")]
+    )
 
 
 def test_svg_names_every_source_and_mark(tmp_path: Path) -> None:
@@ -83,20 +85,36 @@ def test_nothing_overlaps_at_either_width() -> None:
     groups = [f"a_rather_long_group_{i % 5}" for i in range(60)]
     order = sorted(range(60), key=lambda i: groups[i])
     counts = steps[:, None] * np.array([1, *[1000] * 59])
-    made = Course([names[i] for i in order], [500] * 60, steps, counts, (), "tokens", [groups[i] for i in order])
+    made = Course(
+        [names[i] for i in order],
+        [500] * 60,
+        steps,
+        counts,
+        (),
+        "tokens",
+        [groups[i] for i in order],
+    )
     stages = [(step, f"stage of step {step}") for step in range(0, 1_000, 80)]
     strip = Strip(stages, [10 * i for i in range(60)], [None] * 60)
     for width in (1300, 640):
         tree = ElementTree.fromstring(drawing(made, "A title", strip, width))
         boxes = list[tuple[float, float, float, float, str]]()
         for text in tree.iter("{http://www.w3.org/2000/svg}text"):
-            wide, x, y = 6.2 * len(text.text or ""), float(text.get("x", 0)), float(text.get("y", 0))
+            wide, x, y = (
+                6.2 * len(text.text or ""),
+                float(text.get("x", 0)),
+                float(text.get("y", 0)),
+            )
             x -= {"end": wide, "middle": wide / 2}.get(text.get("text-anchor", ""), 0)
             boxes.append((x, x + wide, y - 10, y, text.text or ""))
         height = float(tree.get("height", 0))
-        assert [one for one in boxes if min(one[0], one[2]) < 0 or one[1] > width or one[3] > height] == []
+        assert [
+            one for one in boxes if min(one[0], one[2]) < 0 or one[1] > width or one[3] > height
+        ] == []
         for n, (a, b, c, d, said) in enumerate(boxes):
-            under = [other for e, f, g, h, other in boxes[n + 1 :] if a < f and e < b and c < h and g < d]
+            under = [
+                other for e, f, g, h, other in boxes[n + 1 :] if a < f and e < b and c < h and g < d
+            ]
             assert not under, (width, said, under)
         titles = [title.text for title in tree.iter("{http://www.w3.org/2000/svg}title")]
         assert sum("of the tokens of the run" in (title or "") for title in titles) == 60

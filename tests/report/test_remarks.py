@@ -13,7 +13,14 @@ from penstock.report import Row, opened, shares
 from penstock.report.remarks import remarks
 
 
-def row(name: str, asked: float, share: float, samples: int, epochs: float = 0.5, used_up: int | None = None) -> Row:
+def row(
+    name: str,
+    asked: float,
+    share: float,
+    samples: int,
+    epochs: float = 0.5,
+    used_up: int | None = None,
+) -> Row:
     return Row(name, 100, asked, share, samples, None, epochs, None, None, used_up, used_up)
 
 
@@ -61,12 +68,24 @@ def test_only_who_is_used_up_is_said_to_be(file: Path, penstock: Penstock) -> No
     said = penstock("plan", file, "-o", file.parent / "plan.svg").output
     assert "c: used up at" in said and "d: used up" not in said
     drawn = (file.parent / "plan.svg").read_text()
-    assert "c is used up" in drawn and "d is used up" not in drawn and "web" in drawn and ">code " in drawn
+    assert (
+        "c is used up" in drawn
+        and "d is used up" not in drawn
+        and "web" in drawn
+        and ">code " in drawn
+    )
 
 
 def test_groups_come_first_and_sources_within(file: Path, penstock: Penstock) -> None:
     _, _, table = penstock("plan", file).output.partition("source ")
-    assert [line.split()[0] for line in table.splitlines()[1:7]] == ["web", "b", "c", "code", "a", "d"]
+    assert [line.split()[0] for line in table.splitlines()[1:7]] == [
+        "web",
+        "b",
+        "c",
+        "code",
+        "a",
+        "d",
+    ]
     rows = shares.in_groups(shares.rows(opened(file), 600))
     web, code = (each for each in rows if not each.source.startswith(" "))
     assert web.samples + code.samples == 600 and web.asked + code.asked == pytest.approx(1)
@@ -77,15 +96,24 @@ def test_ten_lines_at_most_unless_all(tmp_path: Path, penstock: Penstock) -> Non
     for i in range(15):
         (tmp_path / f"s{i:02d}.jsonl").write_text('{"x": 1}\n')
     (tmp_path / "m.yaml").write_text(
-        "horizon: {samples: 300}\nsources:\n" + "".join(f"  s{i:02d}: {{path: s{i:02d}.jsonl}}\n" for i in range(15))
+        "horizon: {samples: 300}\nsources:\n"
+        + "".join(f"  s{i:02d}: {{path: s{i:02d}.jsonl}}\n" for i in range(15))
     )
     few, every = (penstock("plan", tmp_path / "m.yaml", *more).output for more in ((), ("--all",)))
-    assert few.count("each of its samples is seen") == 9 and "and 6 more; all of them with --all" in few
+    assert (
+        few.count("each of its samples is seen") == 9
+        and "and 6 more; all of them with --all" in few
+    )
     assert every.count("each of its samples is seen") == 15
 
 
 @pytest.mark.parametrize(
-    "rest", ["stop: all_exhausted", "horizon: {samples: 120}\nstop: all_exhausted", "horizon: {samples: 200}"]
+    "rest",
+    [
+        "stop: all_exhausted",
+        "horizon: {samples: 120}\nstop: all_exhausted",
+        "horizon: {samples: 200}",
+    ],
 )
 def test_of_a_run_that_was_changed(file: Path, penstock: Penstock, rest: str) -> None:
     file.write_text(
@@ -99,4 +127,7 @@ def test_of_a_run_that_was_changed(file: Path, penstock: Penstock, rest: str) ->
     ps.save(file.parent / "run", loader)
     found = json.loads(penstock("plan", file, "--state", file.parent / "run", "--json").stdout)
     assert [row["samples"] for row in found["sources"]][1] == 10
-    assert all(row["share"] == pytest.approx(row["asked"]) and row["remarks"] == [] for row in found["sources"])
+    assert all(
+        row["share"] == pytest.approx(row["asked"]) and row["remarks"] == []
+        for row in found["sources"]
+    )

@@ -32,8 +32,16 @@ def shards(root: Path, names: list[str]) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         with TarWriter(str(root / name)) as sink:
             for _ in range(4 + place):
-                picture = {"jpg": image(number, "jpeg")} if number % 3 else {"png": image(number, "png")}
-                sink.write({"__key__": f"{number:05d}", **picture, "json": {"a": {"b": [f"caption {number}"]}}})
+                picture = (
+                    {"jpg": image(number, "jpeg")} if number % 3 else {"png": image(number, "png")}
+                )
+                sink.write(
+                    {
+                        "__key__": f"{number:05d}",
+                        **picture,
+                        "json": {"a": {"b": [f"caption {number}"]}},
+                    }
+                )
                 number += 1
 
 
@@ -47,7 +55,12 @@ def read(root: Path) -> dict[str, list[dict[str, Any]]]:
     for split in yaml.safe_load((root / ".nv-meta/split.yaml").read_text())["split_parts"]:
         about = WebdatasetMeta.from_config(EPath(root), split_part=split)
         excluded = about.sample_excludes
-        reader = ShardInfosITarReader(EPath(root), about.shards, None, sample_filter=lambda key: key not in excluded)  # noqa: B023
+        reader = ShardInfosITarReader(
+            EPath(root),
+            about.shards,
+            None,
+            sample_filter=lambda key, excluded=excluded: key not in excluded,
+        )
         samples = [reader[number] for number in range(len(reader))]
         found[split] = [
             {
@@ -73,7 +86,12 @@ def decoded(root: Path, split: str) -> list[Any]:
     alone = WorkerConfig(rank=0, world_size=1, num_workers=0)
     samples = get_loader(get_val_dataset(root, split_part=split, worker_config=alone, batch_size=1))
     return [
-        [one.__key__[0], one.caption[0], digest(one.image[0].numpy().tobytes()), one.__subflavors__[0]]
+        [
+            one.__key__[0],
+            one.caption[0],
+            digest(one.image[0].numpy().tobytes()),
+            one.__subflavors__[0],
+        ]
         for one in samples
     ]
 
@@ -88,7 +106,10 @@ def main(out: Path) -> None:
     names = [f"parts/data-{number}.tar" for number in range(6)]
     shards(root, names)
     BaseWebdatasetFactory.prepare_dataset(
-        root, ["parts/data-{0..5}.tar"], split_parts_ratio=[("train", 0.5), ("val", 0.34), ("test", 0.16)], workers=1
+        root,
+        ["parts/data-{0..5}.tar"],
+        split_parts_ratio=[("train", 0.5), ("val", 0.34), ("test", 0.16)],
+        workers=1,
     )
     form = {
         "sample_type": {"__module__": "megatron.energon", "__class__": "CaptioningSample"},
@@ -111,13 +132,17 @@ def main(out: Path) -> None:
 
     lines = out / "rows.jsonl"
     lines.write_text(
-        "".join(json.dumps({"n": number, "text": "é" * number}) + "\n" + "\n" * (number % 2) for number in range(9))
+        "".join(
+            json.dumps({"n": number, "text": "é" * number}) + "\n" + "\n" * (number % 2)
+            for number in range(9)
+        )
     )
     command.main(["--non-interactive", str(lines)], standalone_mode=False)
     reader = IJsonlReader(EPath(lines))
     rows: list[Any] = [reader[number] for number in range(len(reader))]
     found["rows"] = [
-        {"__key__": row["__key__"], "__shard__": row["__shard__"], "json": json.loads(row["json"])} for row in rows
+        {"__key__": row["__key__"], "__shard__": row["__shard__"], "json": json.loads(row["json"])}
+        for row in rows
     ]
     (out / "found.json").write_text(json.dumps(found))
 

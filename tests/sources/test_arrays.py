@@ -52,9 +52,12 @@ def test_numbers_of_every_kind(write: Write, kind: str, tmp_path: Path) -> None:
     values = np.arange(40).astype(kind)
     path = write(tmp_path / "a", {"one": values, "two": values.reshape(20, 2).repeat(2, 0)})
     found = rows(path)
-    assert [row["one"] for row in found] == values.tolist() and type(found[3]["one"]) is type(values[:1].tolist()[0])
+    assert [row["one"] for row in found] == values.tolist() and type(found[3]["one"]) is type(
+        values[:1].tolist()[0]
+    )
     assert not difference(
-        [row["two"] for row in found], list(values.astype(values.dtype.newbyteorder("=")).reshape(20, 2).repeat(2, 0))
+        [row["two"] for row in found],
+        list(values.astype(values.dtype.newbyteorder("=")).reshape(20, 2).repeat(2, 0)),
     )
 
 
@@ -69,11 +72,15 @@ def test_any_order_and_repeats(write: Write, tmp_path: Path) -> None:
 
 @both
 def test_groups_columns_and_lengths_that_differ(write: Write, tmp_path: Path) -> None:
-    path = write(tmp_path / "a", {"in/x": np.arange(9), "in/y": np.arange(9), "z": np.arange(4), "scalar": [1]})
+    path = write(
+        tmp_path / "a",
+        {"in/x": np.arange(9), "in/y": np.arange(9), "z": np.arange(4), "scalar": [1]},
+    )
     assert rows(path, columns=["in/y", "in/x"])[8] == {"in/y": 8, "in/x": 8}
     assert rows(path, columns=["z"]) == [{"z": i} for i in range(4)]
     with pytest.raises(
-        ConfigError, match=r"must have rows, and all as many: in/x has 9, in/y has 9, scalar has 1, z has"
+        ConfigError,
+        match=r"must have rows, and all as many: in/x has 9, in/y has 9, scalar has 1, z has",
     ):
         open_files(path)
     with pytest.raises(ConfigError, match=r"there is no array 'in' with rows"):
@@ -94,7 +101,9 @@ def test_several_of_them_are_one_source(write: Write, tmp_path: Path) -> None:
 
 def test_texts_of_hdf5(tmp_path: Path) -> None:
     h5py: Any = pytest.importorskip("h5py")
-    path = hdf5(tmp_path / "a", {"t": np.array(["ü", "", "abc"], dtype=object)}, dtype=h5py.string_dtype())
+    path = hdf5(
+        tmp_path / "a", {"t": np.array(["ü", "", "abc"], dtype=object)}, dtype=h5py.string_dtype()
+    )
     assert rows(path) == [{"t": "ü"}, {"t": ""}, {"t": "abc"}]
     with h5py.File(path, "a") as file:
         file.create_dataset("r", (3,), dtype=h5py.vlen_dtype("i4"))
@@ -112,7 +121,9 @@ def test_what_leads_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
     assert rows(path) == [{"y": 0}, {"y": 1}, {"y": 2}]
     with h5py.File(path, "a") as file:
         file.create_dataset("out", (3,), "i8", external=[(str(tmp_path / "raw"), 0, 24)])
-    with pytest.raises(ConfigError, match=r"a\.h5: the data of 'out' lies in other files, which are not read"):
+    with pytest.raises(
+        ConfigError, match=r"a\.h5: the data of 'out' lies in other files, which are not read"
+    ):
         open_files(path)
     with h5py.File(path, "a") as file:
         del file["out"]
@@ -137,14 +148,20 @@ def test_what_zarr_would_unpickle_is_refused(tmp_path: Path) -> None:
     path = zarr2(tmp_path / "a", {"x": np.arange(3)})
     metadata = path / "x" / ".zarray"
     whole = metadata.read_text()
-    metadata.write_text(whole.replace('"filters": null', '"filters": [{"id": "pickle", "protocol": 5}]'))
-    with pytest.raises(ConfigError, match=r"\.zarray: its values are pickled, which may run any code"):
+    metadata.write_text(
+        whole.replace('"filters": null', '"filters": [{"id": "pickle", "protocol": 5}]')
+    )
+    with pytest.raises(
+        ConfigError, match=r"\.zarray: its values are pickled, which may run any code"
+    ):
         open_files(path)
 
 
 def test_an_array_alone_and_one_in_shards(tmp_path: Path) -> None:
     module: Any = pytest.importorskip("zarr")
-    array = module.create_array(str(tmp_path / "a.zarr"), shape=(30, 2), chunks=(3, 2), shards=(12, 2), dtype="i4")
+    array = module.create_array(
+        str(tmp_path / "a.zarr"), shape=(30, 2), chunks=(3, 2), shards=(12, 2), dtype="i4"
+    )
     array[:] = np.arange(60).reshape(30, 2)
     source = open_files(tmp_path / "a.zarr")
     assert source.name == "a" and source.read(np.array([29, 4]))[0]["values"].tolist() == [58, 59]
@@ -162,7 +179,11 @@ def test_a_state_knows_the_chunks_of_zarr(tmp_path: Path) -> None:
 
 def test_rows_of_hdf5_are_chosen_by_their_values(tmp_path: Path) -> None:
     path = hdf5(tmp_path / "a", {"x": np.arange(30)})
-    assert rows(path, where={"x": {"min": 27}}, cache=tmp_path / "cache") == [{"x": 27}, {"x": 28}, {"x": 29}]
+    assert rows(path, where={"x": {"min": 27}}, cache=tmp_path / "cache") == [
+        {"x": 27},
+        {"x": 28},
+        {"x": 29},
+    ]
 
 
 def test_rows_of_other_lengths_are_not_shared_with_who_reads_next(tmp_path: Path) -> None:
@@ -174,7 +195,9 @@ def test_rows_of_other_lengths_are_not_shared_with_who_reads_next(tmp_path: Path
     source = open_files(tmp_path / "v.h5")
     for row in source.read(np.arange(20)):
         row["v"] += 100
-    assert [row["v"].tolist() for row in source.read(np.arange(20))] == [[*range(row % 4)] for row in range(20)]
+    assert [row["v"].tolist() for row in source.read(np.arange(20))] == [
+        [*range(row % 4)] for row in range(20)
+    ]
 
 
 @both
@@ -183,7 +206,11 @@ def test_an_array_is_opened_once_and_may_be_written_anew(
 ) -> None:
     def made(rows: int) -> Path:
         found = {"x": np.arange(rows), "y": np.arange(rows)}
-        return hdf5(tmp_path / "a", found, chunks=(1,)) if write is hdf5 else write(tmp_path / "a", found)
+        return (
+            hdf5(tmp_path / "a", found, chunks=(1,))
+            if write is hdf5
+            else write(tmp_path / "a", found)
+        )
 
     path = made(40)
     opened = list[str]()
@@ -252,7 +279,9 @@ def test_rows_of_other_lengths_are_compared_by_what_is_in_them(tmp_path: Path) -
             file.create_dataset("x", (2,), h5py.vlen_dtype(np.dtype(kind)))[0] = [1, 2]
             file.create_dataset("s", data=np.array([name * len(kind), ""], "S"))
     assert len(open_files([tmp_path / "a.h5", tmp_path / "b.h5"])) == 4
-    with pytest.raises(DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], in .* it holds int32\[\*\]"):
+    with pytest.raises(
+        DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], in .* it holds int32\[\*\]"
+    ):
         open_files(tmp_path / "*.h5")
 
 
@@ -266,7 +295,9 @@ def test_chunks_that_are_not_there_are_said_once(write: Write, tmp_path: Path) -
                 file.create_dataset("x", (30,), "i8", chunks=(6,))[:24] = np.arange(1, 25)
         else:
             max(path.rglob("[0-9]*"), key=lambda each: int(each.name)).unlink()
-    with pytest.warns(UserWarning, match=r"a\..*, x: 1 of \d+ chunks are not there and read as the fill value") as said:
+    with pytest.warns(
+        UserWarning, match=r"a\..*, x: 1 of \d+ chunks are not there and read as the fill value"
+    ) as said:
         found = rows(paths)
     assert len(said) == 1 and len(found) == 60 and found[0]["x"] == 1 and found[29]["x"] == 0
 

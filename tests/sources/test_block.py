@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.base.columnar import Columnar
-from penstock.base.tree import collate
+from penstock.engine.base.columnar import Columnar
+from penstock.engine.base.tree import collate
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.block import Columns
@@ -28,7 +28,11 @@ def alike(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return list(a) == list(b) and all(alike(a[name], b[name]) for name in a)
     if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and (a.dtype, a.shape) == (b.dtype, b.shape) and bool((a == b).all())
+        return (
+            isinstance(b, np.ndarray)
+            and (a.dtype, a.shape) == (b.dtype, b.shape)
+            and bool((a == b).all())
+        )
     return type(a) is type(b) and (same(a, b) if a and isinstance(a[0], dict) else a == b)
 
 
@@ -37,7 +41,16 @@ def simple() -> Any:
     rng = np.random.default_rng(3)
     columns = {
         str(kind): pa.array(rng.integers(0, 100, N).astype(numpy_dtype(kind)), kind)
-        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64(), pa.float32())
+        for kind in (
+            pa.int8(),
+            pa.int16(),
+            pa.int32(),
+            pa.int64(),
+            pa.uint8(),
+            pa.uint32(),
+            pa.uint64(),
+            pa.float32(),
+        )
     }
     columns |= {
         "flag": pa.array([n % 3 == 0 for n in range(N)]),
@@ -59,13 +72,25 @@ def test_a_batch_of_columns_is_the_batch_of_its_rows(tmp_path: Path, kind: str) 
     source = open_files(write(tmp_path, kind, simple()))
     rng = np.random.default_rng(0)
     neighbours, far, back = np.arange(17, 49), rng.integers(0, N, 64), np.arange(N)[::-1]
-    for indices in (neighbours, far, back, np.sort(far), np.arange(95, 105), np.array([7]), np.repeat(3, 5)):
+    for indices in (
+        neighbours,
+        far,
+        back,
+        np.sort(far),
+        np.arange(95, 105),
+        np.array([7]),
+        np.repeat(3, 5),
+    ):
         block, rows = source.block(indices), source.read(indices)
         assert isinstance(block, Columnar) and len(block) == len(rows) and same(list(block), rows)
         assert alike(collate(source.block(indices)), collate(rows))
         half = source.block(indices)[1:]
         if len(half):
-            assert isinstance(half, Columnar) and alike(collate(half), collate(rows[1:])) and same(list(half), rows[1:])
+            assert (
+                isinstance(half, Columnar)
+                and alike(collate(half), collate(rows[1:]))
+                and same(list(half), rows[1:])
+            )
 
 
 def test_far_rows_of_a_mapped_file_are_those_that_arrow_takes(tmp_path: Path) -> None:
@@ -98,18 +123,29 @@ def test_batches_are_the_same_by_rows_and_by_columns(tmp_path: Path, kind: str) 
         assert alike(got, wanted)
     with ps.Loader(ds.batch(24), workers=2) as loader:
         assert all(alike(got, wanted) for got, wanted in zip(loader, plain, strict=True))
-    mixed = ps.mix({"a": ds, "b": ps.read(tmp_path / WRITERS[kind][0]).shuffle(seed=2)}, seed=1).limit(96)
+    mixed = ps.mix(
+        {"a": ds, "b": ps.read(tmp_path / WRITERS[kind][0]).shuffle(seed=2)}, seed=1
+    ).limit(96)
     assert all(alike(a, b) for a, b in zip(mixed.batch(24), mixed.map(dict).batch(24), strict=True))
 
 
 def doubled(columns: Any) -> dict[str, Any]:
     assert isinstance(columns, Columns)
-    return {"id": columns["id"] * 2, "size": [len(text or "") for text in columns["text"]], "pair": columns["pair"]}
+    return {
+        "id": columns["id"] * 2,
+        "size": [len(text or "") for text in columns["text"]],
+        "pair": columns["pair"],
+    }
 
 
 @pytest.fixture
 def columns(tmp_path: Path) -> ps.Dataset:
-    rows = pa.table({"id": pa.array(range(N), pa.int32()), "text": [None if n % 7 == 0 else str(n) for n in range(N)]})
+    rows = pa.table(
+        {
+            "id": pa.array(range(N), pa.int32()),
+            "text": [None if n % 7 == 0 else str(n) for n in range(N)],
+        }
+    )
     rows = rows.append_column("pair", pa.array([[n, n] for n in range(N)], pa.list_(pa.int64())))
     parquet(tmp_path / "x.parquet", rows)
     return ps.read(tmp_path / "x.parquet", rows="columns")
@@ -118,7 +154,10 @@ def columns(tmp_path: Path) -> ps.Dataset:
 @pytest.mark.parametrize("n", [1, 7, 1000])
 def test_functions_of_many_samples_are_given_columns(columns: ps.Dataset, n: int) -> None:
     ds = columns.shuffle(seed=1).map(doubled, batched=n)
-    rows = [{**row, "id": row["id"] * 2, "size": len(row.pop("text") or "")} for row in columns.shuffle(seed=1)]
+    rows = [
+        {**row, "id": row["id"] * 2, "size": len(row.pop("text") or "")}
+        for row in columns.shuffle(seed=1)
+    ]
     keys = ("id", "size", "pair")
     wanted = [{key: row[key] for key in keys} for row in rows]
     assert same(list(ds), wanted) and same([ds[3]], wanted[3:4])
@@ -134,7 +173,11 @@ def test_a_column_keeps_its_type_whoever_lies_beside_it(columns: ps.Dataset) -> 
     assert set(kinds) == {"<i4"}
     assert columns.batch(4, collate=list)[0][1]["id"] == 1
     found = columns.batch(4, collate=lambda c: pickle.loads(pickle.dumps(c)))[1]
-    assert found.arrow.num_rows == 4 and found["id"].tolist() == [4, 5, 6, 7] and list(found) == ["id", "text", "pair"]
+    assert (
+        found.arrow.num_rows == 4
+        and found["id"].tolist() == [4, 5, 6, 7]
+        and list(found) == ["id", "text", "pair"]
+    )
     with pytest.raises(KeyError):
         found["x"]
 
@@ -154,7 +197,9 @@ def test_bad_text_is_found_where_it_is_read(tmp_path: Path) -> None:
     bad = pa.array([b"fine", b"\xff\xfe", b"fine", b"too"]).view(pa.string())
     for name, writer in (("x.parquet", parquet), ("x.arrow", arrow_file)):
         writer(tmp_path / name, pa.table({"text": bad}))
-        with ps.Loader(ps.read(tmp_path / name).batch(2), on_error="quarantine", max_errors=2) as loader:
+        with ps.Loader(
+            ps.read(tmp_path / name).batch(2), on_error="quarantine", max_errors=2
+        ) as loader:
             assert sum(len(batch["text"]) for batch in loader) == 4
         with pytest.raises(DataError, match="row 1: .*decode"):
             list(ps.read(tmp_path / name).batch(2))
@@ -182,7 +227,7 @@ def test_a_full_shuffle_says_once_what_it_costs(
     ds = ps.read(tmp_path / "web.parquet")
     ds.shuffle()
     assert not caplog.records, "it fits into memory"
-    monkeypatch.setattr("penstock.graph.costs.DECODED", 100 << 10)
+    monkeypatch.setattr("penstock.engine.graph.costs.DECODED", 100 << 10)
     ds.shuffle(block=(500, 2))
     assert not caplog.records
     for seed in range(3):
@@ -192,7 +237,9 @@ def test_a_full_shuffle_says_once_what_it_costs(
     each = float(said.split("decodes about ")[1].split(" MiB")[0])
     assert said.startswith("web: a full shuffle decodes about") and 0.1 <= each <= 0.2
     assert "shuffle(block=(500, 2))" in said and "shuffle(window=1000)" in said
-    assert sorted(row["text"] for row in ds.shuffle()) == sorted(row["text"] for row in ds), "it stays a full shuffle"
+    assert sorted(row["text"] for row in ds.shuffle()) == sorted(row["text"] for row in ds), (
+        "it stays a full shuffle"
+    )
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
@@ -200,14 +247,20 @@ def test_views_of_texts_are_read_as_texts(tmp_path: Path, executor: Any) -> None
     texts = [f"a text of more than twelve letters {n}" for n in range(50)]
     for kind in (pa.string_view(), pa.run_end_encoded(pa.int32(), pa.string())):
         path = tmp_path / f"{str(kind)[:6]}.arrow"
-        column = pa.array(texts, kind) if str(kind) == "string_view" else pa.compute.run_end_encode(pa.array(texts))
+        column = (
+            pa.array(texts, kind)
+            if str(kind) == "string_view"
+            else pa.compute.run_end_encode(pa.array(texts))
+        )
         view = pa.table({"text": column})
         with pa.ipc.new_file(str(path), view.schema) as writer:
             for batch in view.to_batches(max_chunksize=12):
                 writer.write_batch(batch)
         ds = ps.read(path)
         assert [row["text"] for row in ds] == texts
-        with ps.Loader(ds.shuffle(seed=1), workers=0 if executor == "inline" else 2, executor=executor) as loader:
+        with ps.Loader(
+            ds.shuffle(seed=1), workers=0 if executor == "inline" else 2, executor=executor
+        ) as loader:
             assert sorted(row["text"] for row in loader) == sorted(texts)
 
 
@@ -227,7 +280,9 @@ def stored(path: Path, text: Any, numbers: Any) -> None:
 
 @pytest.mark.parametrize("files", ["ab", "c", "abcd"])
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])
-def test_columns_have_their_types_however_texts_are_stored(files: str, seed: int | None, tmp_path: Path) -> None:
+def test_columns_have_their_types_however_texts_are_stored(
+    files: str, seed: int | None, tmp_path: Path
+) -> None:
     """Files that store texts in other ways, and texts as polars writes them, were made columns of rows anew: numbers
     were int64 then, and nanoseconds gone.
     """
@@ -236,7 +291,9 @@ def test_columns_have_their_types_however_texts_are_stored(files: str, seed: int
     ds = ps.read(tmp_path / "*.parquet", rows="columns")
     ds = ds if seed is None else ds.shuffle(seed=seed)
     rows, columns = list(ds), ds.batch(8, collate=lambda columns: columns)[0]
-    assert columns["small"].dtype == np.uint8 and {each.dtype.name for each in columns["lists"]} == {"int16"}
+    assert columns["small"].dtype == np.uint8 and {
+        each.dtype.name for each in columns["lists"]
+    } == {"int16"}
     assert columns["small"].tolist() == [row["small"] for row in rows]
     for name in ("exact", "text"):
         assert columns[name] == [row[name] for row in rows]
@@ -247,17 +304,28 @@ def test_columns_have_their_types_however_texts_are_stored(files: str, seed: int
     "one,other,words",
     [
         ({"x": [1], "y": ["a"]}, {"x": [1], "z": ["a"]}, "the source 'a' has x, y, and 'b' x, z"),
-        ({"x": pa.array([1], pa.int32())}, {"x": pa.array([1.0], pa.float32())}, "'x' is int32 in the source 'a'"),
+        (
+            {"x": pa.array([1], pa.int32())},
+            {"x": pa.array([1.0], pa.float32())},
+            "'x' is int32 in the source 'a'",
+        ),
         ({"x": [1]}, {"x": ["a"]}, "'x' is int64 in the source 'a', and string in 'b'"),
     ],
 )
-def test_a_mixture_of_other_columns_has_no_columns(one: Any, other: Any, words: str, tmp_path: Path) -> None:
+def test_a_mixture_of_other_columns_has_no_columns(
+    one: Any, other: Any, words: str, tmp_path: Path
+) -> None:
     """The column that the first sample lacked was gone, and types were those of whoever lay beside."""
     for name, columns in (("a", one), ("b", other)):
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
-    sources = {name: ps.read(tmp_path / f"{name}.parquet", rows="columns", name=name) for name in "ab"}
+    sources = {
+        name: ps.read(tmp_path / f"{name}.parquet", rows="columns", name=name) for name in "ab"
+    }
     mixed = ps.mix(sources, seed=1)
-    for make in (lambda: mixed.map(lambda x: x, batched=2), lambda: mixed.batch(2, collate=lambda x: x)):
+    for make in (
+        lambda: mixed.map(lambda x: x, batched=2),
+        lambda: mixed.batch(2, collate=lambda x: x),
+    ):
         with pytest.raises(ps.ConfigError, match=words):
             make()
     assert len(mixed.limit(2).batch(2, collate=list)[0]) == 2
@@ -266,7 +334,8 @@ def test_a_mixture_of_other_columns_has_no_columns(one: Any, other: Any, words: 
 def test_a_source_of_nothing_but_nulls_has_the_type_of_the_others(tmp_path: Path) -> None:
     for name, kind in (("a", pa.null()), ("b", pa.int8())):
         pq.write_table(
-            pa.table({"x": pa.array([None, None] if name == "a" else [1, 2], kind)}), tmp_path / f"{name}.parquet"
+            pa.table({"x": pa.array([None, None] if name == "a" else [1, 2], kind)}),
+            tmp_path / f"{name}.parquet",
         )
     sources = {name: ps.read(tmp_path / f"{name}.parquet", rows="columns") for name in "ab"}
     columns = ps.mix(sources, seed=1).batch(4, collate=lambda columns: columns)[0]
@@ -275,7 +344,9 @@ def test_a_source_of_nothing_but_nulls_has_the_type_of_the_others(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["file", "stream", "parquet", "packed file"])
-def test_shuffled_rows_are_read_together(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_shuffled_rows_are_read_together(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Rows were read one by one without a word, as Arrow asked for pandas or took no rows of a type."""
     numbers, texts = range(N), [f"wörd {n}" for n in range(N)]
     columns = {

@@ -21,8 +21,8 @@ import pytest
 import archives
 import penstock as ps
 from helpers import through_json
-from penstock.base import machine, seams
-from penstock.base.seams import LocalDisk, LocalStore
+from penstock.engine.base import machine, seams
+from penstock.engine.base.seams import LocalDisk, LocalStore
 from penstock.errors import ConfigError, DataError
 from penstock.sources import catalog, index_lines, open_files, outlined
 
@@ -61,7 +61,9 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def arrow(path: Path, rows: list[dict[str, Any]]) -> None:
-    feather.write_feather(pa.Table.from_pylist(rows, pa.schema([("x", pa.int64())])), str(path), compression=None)
+    feather.write_feather(
+        pa.Table.from_pylist(rows, pa.schema([("x", pa.int64())])), str(path), compression=None
+    )
 
 
 WRITERS: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
@@ -74,7 +76,9 @@ WRITERS: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
 }
 
 
-def written(folder: Path, suffix: str = "jsonl", files: int = MANY) -> tuple[Path, list[dict[str, Any]]]:
+def written(
+    folder: Path, suffix: str = "jsonl", files: int = MANY
+) -> tuple[Path, list[dict[str, Any]]]:
     """Files of 1, 2, 3, 1, ... rows, and all their rows."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list[dict[str, Any]]()
@@ -105,7 +109,9 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_rows_are_those_of_the_files(tmp_path: Path, suffix: str, other: Callable[[], None]) -> None:
+def test_rows_are_those_of_the_files(
+    tmp_path: Path, suffix: str, other: Callable[[], None]
+) -> None:
     folder, rows = written(tmp_path / "data", suffix)
     source = open_files(folder, cache=tmp_path / "cache")
     assert all_of(source) == rows
@@ -125,7 +131,11 @@ def test_text_and_its_columns(tmp_path: Path) -> None:
     for number in range(MANY):
         (tmp_path / f"{number:02}.txt").write_text(f"\ufeffone {number}\n\ntwo\n")
     assert all_of(open_files(tmp_path))[:2] == [{"text": "one 0"}, {"text": "two"}]
-    assert open_files(tmp_path).describe() == {"format": "text", "rows": 2 * MANY, "columns": ["text"]}
+    assert open_files(tmp_path).describe() == {
+        "format": "text",
+        "rows": 2 * MANY,
+        "columns": ["text"],
+    }
     with pytest.raises(ConfigError, match="only the column 'text'"):
         open_files(tmp_path, columns=["line"])
 
@@ -139,11 +149,16 @@ def test_columns_of_lines_are_no_part_of_the_catalog(tmp_path: Path) -> None:
 def test_columns_of_tables_take_the_order_of_the_first(tmp_path: Path) -> None:
     for number in range(MANY):
         table = pa.table({"a": [number], "b": [-number]})
-        pq.write_table(table.select(["b", "a"] if number == 7 else ["a", "b"]), tmp_path / f"{number:02}.parquet")
+        pq.write_table(
+            table.select(["b", "a"] if number == 7 else ["a", "b"]),
+            tmp_path / f"{number:02}.parquet",
+        )
     assert [list(row) for row in all_of(open_files(tmp_path))][6:9] == [["a", "b"]] * 3
     assert all_of(open_files(tmp_path, columns=["b"]))[7] == {"b": -7}
     pq.write_table(pa.table({"a": [1], "c": [1]}), tmp_path / "99.parquet")
-    with pytest.raises(DataError, match=r"99\.parquet: its columns are a, c, those of .*00\.parquet are a, b"):
+    with pytest.raises(
+        DataError, match=r"99\.parquet: its columns are a, c, those of .*00\.parquet are a, b"
+    ):
         open_files(tmp_path)
 
 
@@ -156,7 +171,9 @@ def test_archives(tmp_path: Path) -> None:
 
 def test_where_and_lengths_go_through_a_catalog(tmp_path: Path) -> None:
     for number in range(MANY):
-        pq.write_table(pa.table({"x": [number], "t": [list(range(number))]}), tmp_path / f"{number:02}.parquet")
+        pq.write_table(
+            pa.table({"x": [number], "t": [list(range(number))]}), tmp_path / f"{number:02}.parquet"
+        )
     source = open_files(tmp_path, where={"x": {"min": 38}}, lengths="t")
     assert [row["x"] for row in all_of(source)] == [38, 39]
     found = source.lengths()
@@ -204,7 +221,9 @@ def test_a_damaged_catalog_is_refused_and_made_again(tmp_path: Path) -> None:
     assert all_of(open_files(folder)) == rows
 
 
-def test_an_index_made_ahead_is_the_one_that_is_used(tmp_path: Path, other: Callable[[], None]) -> None:
+def test_an_index_made_ahead_is_the_one_that_is_used(
+    tmp_path: Path, other: Callable[[], None]
+) -> None:
     folder, rows = written(tmp_path / "data")
     assert outlined(sorted(folder.glob("*.jsonl")), "jsonl", None) is None
     assert index_lines(folder) == len(rows)
@@ -225,7 +244,9 @@ def grown(folder: Path) -> Path:
     return path
 
 
-def test_a_catalog_of_files_that_changed_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_catalog_of_files_that_changed_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder, rows = written(tmp_path / "data")
     open_files(folder)
     path = grown(folder)
@@ -259,7 +280,9 @@ def test_who_trusts_another_one_finds_a_change_when_he_reads(
     assert len(open_files(folder)) == len(rows) - 2 + 9
 
 
-def test_who_trusts_another_one_looks_at_some_files(tmp_path: Path, other: Callable[[], None]) -> None:
+def test_who_trusts_another_one_looks_at_some_files(
+    tmp_path: Path, other: Callable[[], None]
+) -> None:
     folder, rows = written(tmp_path / "data")
     open_files(folder)
     for path in sorted(folder.iterdir()):
@@ -310,7 +333,7 @@ RANK = """
 import json, os, sys
 from pathlib import Path
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from test_catalog import Counting
 
 real, looked = os.stat, 0
@@ -339,7 +362,10 @@ def test_one_of_four_ranks_touches_the_files_and_the_others_none(tmp_path: Path)
     where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     for makes in (True, False):
         pipe = subprocess.PIPE
-        ranks = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=where) for _ in range(4)]
+        ranks = [
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=where)
+            for _ in range(4)
+        ]
         said = [json.loads(rank.stdout.readline()) for rank in ranks if rank.stdout]
         for rank in ranks:
             rank.communicate(timeout=300)
@@ -352,7 +378,9 @@ def test_one_of_four_ranks_touches_the_files_and_the_others_none(tmp_path: Path)
     assert len(list((tmp_path / "cache").rglob("*penstock*"))) < 10
 
 
-def test_a_run_over_many_files_resumes_in_another_process(tmp_path: Path, other: Callable[[], None]) -> None:
+def test_a_run_over_many_files_resumes_in_another_process(
+    tmp_path: Path, other: Callable[[], None]
+) -> None:
     folder, rows = written(tmp_path / "data")
     make = lambda: iter(ps.read(folder, name="m").shuffle())  # noqa: E731
     whole = list(make())

@@ -9,7 +9,9 @@ from penstock.types import Ints
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.data())
-def test_rows_come_from_their_parts_in_the_order_asked(sizes: list[int], data: st.DataObject) -> None:
+def test_rows_come_from_their_parts_in_the_order_asked(
+    sizes: list[int], data: st.DataObject
+) -> None:
     parts = [[(part, row) for row in range(size)] for part, size in enumerate(sizes)]
     flat = [pair for part in parts for pair in part]
     wanted = data.draw(st.lists(st.integers(0, len(flat) - 1), max_size=40)) if flat else []

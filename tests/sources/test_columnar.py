@@ -57,14 +57,20 @@ def test_columns(tmp_path: Path, kind: str) -> None:
     rows = expected(table().select(["tokens", "id"]))
     order = np.array([999, 5, 500, 5])
     assert same(source.read(order), [rows[index] for index in order.tolist()])
-    assert same(open_files(path, columns=["id"]).read(order), [{"id": index} for index in order.tolist()])
-    with pytest.raises(ConfigError, match=rf"{path}: there is no column 'x'; the columns are id, text, score"):
+    assert same(
+        open_files(path, columns=["id"]).read(order), [{"id": index} for index in order.tolist()]
+    )
+    with pytest.raises(
+        ConfigError, match=rf"{path}: there is no column 'x'; the columns are id, text, score"
+    ):
         open_files(path, columns=["id", "x"])
 
 
 def test_lists_of_numbers_are_views(tmp_path: Path) -> None:
     source = open_files(write(tmp_path, "file", table()))
-    first, again = (source.read(np.array([4, 5, 6, 7, 8, 9, 3, 2, 1]))[0]["tokens"] for _ in range(2))
+    first, again = (
+        source.read(np.array([4, 5, 6, 7, 8, 9, 3, 2, 1]))[0]["tokens"] for _ in range(2)
+    )
     assert first.tolist() == [0, 1, 2, 3]
     assert np.shares_memory(first, again), "both are the mapped file"
     assert not first.flags.writeable
@@ -102,7 +108,9 @@ def test_pickling_and_threads(tmp_path: Path, kind: str, monkeypatch: pytest.Mon
         assert all(pool.map(work, range(24)))
 
 
-def test_a_row_group_is_decoded_once_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_group_is_decoded_once_while_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[int] = []
     original = columnar.Parquet._decoded  # pyright: ignore[reportPrivateUsage]
 
@@ -149,7 +157,9 @@ def test_dictionaries(tmp_path: Path, writer: Callable[..., None], compression: 
     writer(tmp_path / "x.arrow", rows, compression=compression)
     order = np.random.default_rng(1).integers(0, N, 300)
     for columns in (["word", "n"], ["n"], ["n", "word"]):
-        wanted = [{name: {"word": words[n], "n": n}[name] for name in columns} for n in order.tolist()]
+        wanted = [
+            {name: {"word": words[n], "n": n}[name] for name in columns} for n in order.tolist()
+        ]
         assert open_files(tmp_path / "x.arrow", columns=columns).read(order) == wanted
 
 
@@ -158,9 +168,14 @@ def test_files_must_agree_in_their_columns(tmp_path: Path, kind: str) -> None:
     write(tmp_path, kind, pa.table({"a": [1], "b": [2]}), f"0.{suffix}")
     write(tmp_path, kind, pa.table({"b": [4], "a": [3]}), f"1.{suffix}")
     source = open_files(tmp_path)
-    assert [list(row.items()) for row in source.read(np.arange(2))] == [[("a", 1), ("b", 2)], [("a", 3), ("b", 4)]]
+    assert [list(row.items()) for row in source.read(np.arange(2))] == [
+        [("a", 1), ("b", 2)],
+        [("a", 3), ("b", 4)],
+    ]
     path = write(tmp_path, kind, pa.table({"a": [5], "c": [6]}), f"2.{suffix}")
-    with pytest.raises(DataError, match=rf"{path}: its columns are a, c, those of .*0\.{suffix} are a, b"):
+    with pytest.raises(
+        DataError, match=rf"{path}: its columns are a, c, those of .*0\.{suffix} are a, b"
+    ):
         open_files(tmp_path)
     assert [row["a"] for row in open_files(tmp_path, columns=["a"]).read(np.arange(3))] == [1, 3, 5]
 
@@ -191,7 +206,9 @@ def test_other_files_are_refused_when_opened(tmp_path: Path, kind: str) -> None:
 
 def test_a_damaged_row_group_names_file_and_rows(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
-    pq.write_table(table().select(["id", "text"]), path, row_group_size=100, write_page_checksum=True)
+    pq.write_table(
+        table().select(["id", "text"]), path, row_group_size=100, write_page_checksum=True
+    )
     column = pq.read_metadata(path).row_group(4).column(1)
     body = bytearray(path.read_bytes())
     body[int(column.dictionary_page_offset or 0) + column.total_compressed_size - 5] ^= 255
@@ -271,7 +288,11 @@ def test_index_of_reads_headers_only() -> None:
         writer.write_table(table(), max_chunksize=300)
     body = sink.getvalue().to_pybytes()
     index = columnar.index_of(pa.py_buffer(body), file=False)
-    assert (index.sizes, index.compressed, index.dictionaries) == ([300, 300, 300, 100], False, False)
+    assert (index.sizes, index.compressed, index.dictionaries) == (
+        [300, 300, 300, 100],
+        False,
+        False,
+    )
     schema = ipc.open_stream(body).schema
     for number, (start, stop) in enumerate(index.places):
         assert (
@@ -298,7 +319,9 @@ def test_index_of_takes_any_bytes() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: Path, suffix: str) -> None:
+def test_columns_of_other_types_are_refused_and_other_layouts_are_not(
+    tmp_path: Path, suffix: str
+) -> None:
     def put(name: str, **columns: Any) -> None:
         table = pa.table(columns)
         if suffix == "parquet":
@@ -313,7 +336,10 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
     source = open_files(tmp_path / f"*.{suffix}")
     assert source.read(np.arange(3)) == [{"n": n, "s": "x"} for n in (1, None, 2)]
     put("d", n=pa.array(["2.5"]), s=pa.array(["x"]))
-    with pytest.raises(DataError, match=rf"d\.{suffix}: its column 'n' holds string, in .*a\.{suffix} it holds int32"):
+    with pytest.raises(
+        DataError,
+        match=rf"d\.{suffix}: its column 'n' holds string, in .*a\.{suffix} it holds int32",
+    ):
         open_files(tmp_path / f"*.{suffix}")
     assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4
 
@@ -323,7 +349,9 @@ def test_types_are_compared_with_the_first_file_that_tells_them(tmp_path: Path, 
     for number in range(files):
         column = pa.nulls(1) if number == 0 else pa.array([1 if number < files - 1 else "a"])
         pq.write_table(pa.table({"n": column}), tmp_path / f"{number:02}.parquet")
-    with pytest.raises(DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds string, in .*01\.parquet"):
+    with pytest.raises(
+        DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds string, in .*01\.parquet"
+    ):
         open_files(tmp_path / "*.parquet")
 
 
@@ -356,7 +384,11 @@ def test_a_table_without_columns_has_its_rows(tmp_path: Path) -> None:
     with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as writer:
         writer.write_table(table)
     source = open_files(tmp_path / "x.arrow")
-    assert len(source) == 5 and source.read(np.array([0, 1])) == [{}, {}] and source.read(np.arange(5)) == [{}] * 5
+    assert (
+        len(source) == 5
+        and source.read(np.array([0, 1])) == [{}, {}]
+        and source.read(np.arange(5)) == [{}] * 5
+    )
 
 
 @pytest.mark.parametrize("kind", ["stream", "file"])
@@ -385,11 +417,18 @@ FAR, NEAR = datetime(9999, 12, 31), datetime(1950 if BEFORE_1970 else 1980, 1, 1
 
 
 def int96(tmp_path: Path, columns: dict[str, Any]) -> Path:
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, row_group_size=3)
+    pq.write_table(
+        pa.table(columns),
+        tmp_path / "a.parquet",
+        use_deprecated_int96_timestamps=True,
+        row_group_size=3,
+    )
     return tmp_path / "a.parquet"
 
 
-def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp_path: Path) -> None:
+def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(
+    tmp_path: Path,
+) -> None:
     times = pa.array([NEAR, FAR, None, NEAR, datetime(1, 1, 1), NEAR], pa.timestamp("us"))
     path = int96(tmp_path, {"id": range(6), "time": times})
     rows = ps.read(path)
@@ -397,7 +436,9 @@ def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp
     assert [rows[i]["time"] for i in (0, 2, 3, 5)] == [near, None, near, near]
     assert [row["id"] for row in rows[[0, 2, 5]]] == [0, 2, 5]
     for i in (1, 4):
-        with pytest.raises(DataError, match=rf"a.parquet, row {i}: column 'time' holds an int96 timestamp outside"):
+        with pytest.raises(
+            DataError, match=rf"a.parquet, row {i}: column 'time' holds an int96 timestamp outside"
+        ):
             rows[i]
     with pytest.raises(DataError, match="row 1: column 'time'"):
         list(ps.read(path, rows="columns").map(lambda columns: columns, batched=6))
@@ -417,7 +458,9 @@ def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp
         (pa.map_(pa.int64(), pa.timestamp("us")), lambda time: [(1, time)], [(1, FAR)]),
     ],
 )
-def test_int96_timestamps_inside_other_values_are_looked_at(tmp_path: Path, kind: Any, near: Any, far: Any) -> None:
+def test_int96_timestamps_inside_other_values_are_looked_at(
+    tmp_path: Path, kind: Any, near: Any, far: Any
+) -> None:
     rows = ps.read(int96(tmp_path, {"a.b": pa.array([near(NEAR), None, far], kind)}))
     assert [row["a.b"] for row in rows[[0, 1]]] == [near(np.datetime64(NEAR, "ns")), None]
     with pytest.raises(DataError, match=r"row 2: column 'a.b' holds an int96 timestamp outside"):

@@ -14,15 +14,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from penstock.base import seams
-from penstock.base.seams import LocalDisk
+from penstock.engine.base import seams
+from penstock.engine.base.seams import LocalDisk
 from penstock.errors import DataError, StorageError
 from penstock.sources import convert, index_lines, open_files
 from penstock.sources import csv as csv_module
 
 zstandard: Any = pytest.importorskip("zstandard")
 
-BODY = "".join(f'{{"n": {number}, "text": "wörd {number * 7919}"}}\n' for number in range(3000)).encode()
+BODY = "".join(
+    f'{{"n": {number}, "text": "wörd {number * 7919}"}}\n' for number in range(3000)
+).encode()
 
 
 def zstd(body: bytes) -> bytes:
@@ -56,11 +58,17 @@ def age(path: Path) -> None:
     os.utime(path, ns=(1, 1))
 
 
-def test_archives_are_unpacked_once(tmp_path: Path, home: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_are_unpacked_once(
+    tmp_path: Path, home: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = packed(tmp_path, suffix)
     rows = whole(path)
     assert [row["n"] for row in rows] == list(range(3000))
-    assert kept(home) == [f".code.jsonl{suffix}.penstock-lines", "code.jsonl", "code.jsonl.penstock-stamp"]
+    assert kept(home) == [
+        f".code.jsonl{suffix}.penstock-lines",
+        "code.jsonl",
+        "code.jsonl.penstock-stamp",
+    ]
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
     monkeypatch.setattr(convert, "_members", lambda *_: pytest.fail("unpacked again"))
     source = pickle.loads(pickle.dumps(open_files(path)))
@@ -70,7 +78,9 @@ def test_archives_are_unpacked_once(tmp_path: Path, home: Path, suffix: str, mon
 
 def test_members_and_padding(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x.txt{suffix}"
-    path.write_bytes(PACKERS[suffix](b"one\ntw") + PACKERS[suffix](b"") + PACKERS[suffix](b"o\nthree"))
+    path.write_bytes(
+        PACKERS[suffix](b"one\ntw") + PACKERS[suffix](b"") + PACKERS[suffix](b"o\nthree")
+    )
     assert [row["text"] for row in whole(path)] == ["one", "two", "three"]
     if suffix == ".gz":
         path.write_bytes(path.read_bytes() + b"\0" * 512)
@@ -79,7 +89,9 @@ def test_members_and_padding(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, -9, -1])
-def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path: Path, home: Path, suffix: str, cut: int) -> None:
+def test_a_truncated_archive_is_refused_and_leaves_nothing(
+    tmp_path: Path, home: Path, suffix: str, cut: int
+) -> None:
     path = packed(tmp_path, suffix)
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataError, match=rf"code\.jsonl{suffix}: the archive ends too early"):
@@ -90,7 +102,11 @@ def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path: Path, home:
 def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path, suffix: str) -> None:
     path = packed(tmp_path, suffix)
     body = path.read_bytes()
-    for bad in (b"no archive at all", body[:200] + bytes(200) + body[400:], body + b"junk after the end"):
+    for bad in (
+        b"no archive at all",
+        body[:200] + bytes(200) + body[400:],
+        body + b"junk after the end",
+    ):
         path.write_bytes(bad)
         with pytest.raises(DataError, match=rf"code\.jsonl{suffix}: damaged archive"):
             open_files(path)
@@ -101,19 +117,25 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path, suffix: str) -
 def test_a_window_that_is_too_large_is_no_damage(before: bytes, tmp_path: Path, home: Path) -> None:
     def long(log: int) -> bytes:
         parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=log)
-        stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()  # which tells no size
+        stream = zstandard.ZstdCompressor(
+            compression_params=parameters
+        ).compressobj()  # which tells no size
         return stream.compress(BODY) + stream.flush()
 
     path = tmp_path / "code.jsonl.zst"
     path.write_bytes(before + long(28))
-    with pytest.raises(DataError, match=r"code\.jsonl\.zst: it need not be damaged: .*--long=31 code\.jsonl\.zst"):
+    with pytest.raises(
+        DataError, match=r"code\.jsonl\.zst: it need not be damaged: .*--long=31 code\.jsonl\.zst"
+    ):
         open_files(path)
     assert kept(home) == []
     path.write_bytes(before + long(27))
     assert len(whole(path)) == 3000 * (2 if before else 1)
 
 
-def test_a_stale_copy_is_made_again_and_a_spoiled_one_refused(tmp_path: Path, home: Path, suffix: str) -> None:
+def test_a_stale_copy_is_made_again_and_a_spoiled_one_refused(
+    tmp_path: Path, home: Path, suffix: str
+) -> None:
     path = packed(tmp_path, suffix)
     whole(path)
     packed(tmp_path, suffix, BODY * 2)
@@ -131,12 +153,17 @@ def test_the_disk_is_asked_before_it_is_filled(tmp_path: Path, home: Path, suffi
         def free(self, path: Path, /) -> int:
             return 10
 
-    with seams.pretend(disk=Full()), pytest.raises(StorageError, match=r"0 MiB free.*cache= a folder on another disk"):
+    with (
+        seams.pretend(disk=Full()),
+        pytest.raises(StorageError, match=r"0 MiB free.*cache= a folder on another disk"),
+    ):
         open_files(packed(tmp_path, suffix))
     assert kept(home) == []
 
 
-def test_the_disk_is_asked_again_on_the_way(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_is_asked_again_on_the_way(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Filling(LocalDisk):
         left = iter([1 << 40, 1 << 40, 1 << 20])  # before it begins, at its first piece, on the way
 
@@ -145,7 +172,10 @@ def test_the_disk_is_asked_again_on_the_way(tmp_path: Path, home: Path, monkeypa
 
     monkeypatch.setattr(convert, "_CHECK", 4 << 20)
     bomb = packed(tmp_path, ".gz", bytes(120 << 20), "x.txt")
-    with seams.pretend(disk=Filling()), pytest.raises(StorageError, match=r"1 MiB free, \d+ MiB are needed"):
+    with (
+        seams.pretend(disk=Filling()),
+        pytest.raises(StorageError, match=r"1 MiB free, \d+ MiB are needed"),
+    ):
         open_files(bomb)
     assert kept(home) == []
 
@@ -212,7 +242,13 @@ CSV = (
     ",ünï,1e3,,,\n"
 )
 ROWS = [
-    {"id": 1, "text": 'two\nlines, "quoted"', "score": 0.5, "day": datetime.date(2024, 2, 29), "flag": True},
+    {
+        "id": 1,
+        "text": 'two\nlines, "quoted"',
+        "score": 0.5,
+        "day": datetime.date(2024, 2, 29),
+        "flag": True,
+    },
     {"id": 2, "text": "", "score": None, "day": datetime.date(2024, 3, 1), "flag": False},
     {"id": None, "text": "ünï", "score": 1000.0, "day": None, "flag": None},
 ]
@@ -238,7 +274,9 @@ def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert index_lines(csv) == 3
 
 
-def test_csv_that_was_exported_again_is_converted_again(csv: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_csv_that_was_exported_again_is_converted_again(
+    csv: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = whole(csv)
     age(csv)
     assert whole(csv) == rows and not caplog.records
@@ -263,7 +301,9 @@ def test_a_column_that_changes_its_type_late_is_that_type_throughout(tmp_path: P
         (b"a,b\n1,\xff\n", "the column 'b' holds bytes that are not UTF-8"),
     ],
 )
-def test_csv_that_cannot_be_read_is_named(tmp_path: Path, home: Path, body: bytes, reason: str) -> None:
+def test_csv_that_cannot_be_read_is_named(
+    tmp_path: Path, home: Path, body: bytes, reason: str
+) -> None:
     (tmp_path / "x.csv").write_bytes(body)
     with pytest.raises(DataError, match=rf"x\.csv: .*{reason}"):
         open_files(tmp_path / "x.csv")
@@ -278,8 +318,14 @@ def test_a_truncated_csv_archive_is_refused(tmp_path: Path, suffix: str, home: P
     assert kept(home) == []
 
 
-def test_the_types_of_columns_are_settled_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = ["n,s,f,d,e\n007,a,1,2024-02-29,\n", "n,s,f,d,e\nx,2,1.5,2024-02-29 10:00:00,\n", "n,s,f,d,e\n1,,2,,\n"]
+def test_the_types_of_columns_are_settled_over_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [
+        "n,s,f,d,e\n007,a,1,2024-02-29,\n",
+        "n,s,f,d,e\nx,2,1.5,2024-02-29 10:00:00,\n",
+        "n,s,f,d,e\n1,,2,,\n",
+    ]
     for number, body in enumerate(bodies):
         (tmp_path / f"{number}.csv").write_text(body)
     moment = datetime.datetime
@@ -304,7 +350,14 @@ def test_many_csv_files_have_the_same_types_late_as_early(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "body",
-    ['a,b\n1,"x\n2,y\n', 'a,b\n1,x\n2,"y', 'a\n"x""\n', 'a,b\n1,"', 'a,b\n1,"3\n4,5\n', 'a,b\n1,5" disk\n2,"x\n3,y\n'],
+    [
+        'a,b\n1,"x\n2,y\n',
+        'a,b\n1,x\n2,"y',
+        'a\n"x""\n',
+        'a,b\n1,"',
+        'a,b\n1,"3\n4,5\n',
+        'a,b\n1,5" disk\n2,"x\n3,y\n',
+    ],
 )
 def test_a_quote_that_is_not_closed_is_an_error(tmp_path: Path, body: str) -> None:
     (tmp_path / "x.csv").write_text(body)
@@ -313,7 +366,8 @@ def test_a_quote_that_is_not_closed_is_an_error(tmp_path: Path, body: str) -> No
 
 
 @pytest.mark.parametrize(
-    "body", ['a,b\n1,x"y\n2,z\n', 'a,b\n1,""\n', 'a,b\n1,"x"', 'a,b\n1,"x"\n', 'a\n"""x"""\n', 'a\nx"\n']
+    "body",
+    ['a,b\n1,x"y\n2,z\n', 'a,b\n1,""\n', 'a,b\n1,"x"', 'a,b\n1,"x"\n', 'a\n"""x"""\n', 'a\nx"\n'],
 )
 def test_quotes_that_are_closed_or_mean_nothing(tmp_path: Path, body: str) -> None:
     (tmp_path / "x.csv").write_text(body)
@@ -323,7 +377,11 @@ def test_quotes_that_are_closed_or_mean_nothing(tmp_path: Path, body: str) -> No
 @pytest.mark.parametrize("body", ["a,b\n", "a,b\r", "a,b", '"a","b"'])
 def test_an_empty_table(tmp_path: Path, body: str) -> None:
     (tmp_path / "x.csv").write_text(body)
-    assert open_files(tmp_path / "x.csv").describe() == {"format": "csv", "rows": 0, "columns": ["a", "b"]}
+    assert open_files(tmp_path / "x.csv").describe() == {
+        "format": "csv",
+        "rows": 0,
+        "columns": ["a", "b"],
+    }
 
 
 def test_a_header_without_a_newline_beside_files_with_rows(tmp_path: Path) -> None:
@@ -349,7 +407,9 @@ def test_rows_of_a_csv_file_may_be_as_long_as_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("few", [[], ["7"] * 200_000])
 def test_whole_numbers_of_csv_are_not_rounded(few: list[str], tmp_path: Path) -> None:
     ids = ["18446744073709551615", "18446744073709551614"]
-    (tmp_path / "x.csv").write_text("\n".join(["id,score", *(f"{one},1e300" for one in [*few, *ids])]))
+    (tmp_path / "x.csv").write_text(
+        "\n".join(["id,score", *(f"{one},1e300" for one in [*few, *ids])])
+    )
     found = whole(tmp_path / "x.csv")
     assert [row["id"] for row in found[-2:]] == ids and found[0]["score"] == 1e300
 
@@ -359,7 +419,9 @@ def test_whole_numbers_before_the_first_fraction_are_not_rounded(tmp_path: Path)
     assert [row["id"] for row in whole(tmp_path / "x.csv")[-2:]] == ["9007199254740993", "1.5"]
 
 
-@pytest.mark.parametrize(("one", "kind"), [("9007199254740993", str), ("-9223372036854775807", str), ("4", float)])
+@pytest.mark.parametrize(
+    ("one", "kind"), [("9007199254740993", str), ("-9223372036854775807", str), ("4", float)]
+)
 def test_whole_numbers_of_one_file_are_not_rounded_for_fractions_of_another(
     one: str, kind: Any, tmp_path: Path
 ) -> None:

@@ -23,17 +23,30 @@ MODES = ("fresh", "indexed", "kept")
 def test_damage_is_an_error_that_names_the_file(formats: list[str]) -> None:
     # In every run a sample, of a second or two for each format; under `make soak` all of it.
     asked = {"formats": formats, "many": rounds(24, 1 << 40), "seconds": rounds(2, 1 << 20)}
-    settings = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "PENSTOCK_PROGRESS": "0"}
+    settings = {
+        "MALLOC_ARENA_MAX": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "PENSTOCK_PROGRESS": "0",
+    }
     command = [sys.executable, str(Path(__file__).parents[1] / "damage.py")]
     ended = subprocess.run(
-        command, input=json.dumps(asked), capture_output=True, text=True, env={**os.environ, **settings}, check=False
+        command,
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **settings},
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: dict[str, dict[str, Any]] = json.loads(ended.stdout)
     assert list(found) == formats
     if os.environ.get("SOAK"):
-        rows = [[name, *(str(modes.get(mode, [0])[0]) for mode in MODES)] for name, modes in found.items()]
-        print("\n".join(f"| {' | '.join(row)} |" for row in [["format", *MODES], ["---"] * 4, *rows]))  # noqa: T201
+        rows = [
+            [name, *(str(modes.get(mode, [0])[0]) for mode in MODES)]
+            for name, modes in found.items()
+        ]
+        table = [["format", *MODES], ["---"] * 4, *rows]
+        print("\n".join(f"| {' | '.join(row)} |" for row in table))  # noqa: T201
     said = [
         f"{name}, {mode}: {len(problems)} of {tried}:\n" + "\n".join(problems[:20])
         for name, modes in found.items()

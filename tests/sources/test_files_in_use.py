@@ -28,7 +28,7 @@ import pytest
 import foreign_formats
 from archives import write as write_tar
 from damage import Careless
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
 from penstock.sources import metadata, open_files
 
@@ -50,7 +50,9 @@ class Tool:
 
 
 def lines(ids: Sequence[int]) -> bytes:
-    return "".join(json.dumps({"id": number, "text": f"wörd {number}"}) + "\n" for number in ids).encode()
+    return "".join(
+        json.dumps({"id": number, "text": f"wörd {number}"}) + "\n" for number in ids
+    ).encode()
 
 
 def table(ids: Sequence[int]) -> pa.Table:
@@ -89,7 +91,10 @@ def csv(at: Path, ids: Sequence[int]) -> str:
 
 
 def tar(at: Path, ids: Sequence[int]) -> str:
-    write_tar(at / "a.tar", [(f"{number}.{part}", str(number).encode()) for number in ids for part in ("cls", "txt")])
+    write_tar(
+        at / "a.tar",
+        [(f"{number}.{part}", str(number).encode()) for number in ids for part in ("cls", "txt")],
+    )
     return "*.tar"
 
 
@@ -175,7 +180,9 @@ def datatrove(at: Path, ids: Sequence[int]) -> str:
 def mds(at: Path, ids: Sequence[int]) -> str:
     shutil.rmtree(at / "mds", ignore_errors=True)
     foreign_formats.write_mds(
-        at / "mds", [{"id": number, "text": f"w{number}"} for number in ids], {"id": "int", "text": "str"}
+        at / "mds",
+        [{"id": number, "text": f"w{number}"} for number in ids],
+        {"id": "int", "text": "str"},
     )
     return "mds"
 
@@ -270,7 +277,9 @@ def data_files(folder: Path) -> list[Path]:
     return [
         each
         for each in files(folder)
-        if not each.name.startswith(".") and (alone or each.suffix not in beside) and each.name != "zarr.json"
+        if not each.name.startswith(".")
+        and (alone or each.suffix not in beside)
+        and each.name != "zarr.json"
     ]
 
 
@@ -328,7 +337,11 @@ def of_the_hub(source: Path, target: Path) -> None:
     for each in files(source):
         link = target / each.relative_to(source)
         link.parent.mkdir(parents=True, exist_ok=True)
-        blob = target.parent / "blobs" / hashlib.sha256(each.read_bytes() + each.name.encode()).hexdigest()
+        blob = (
+            target.parent
+            / "blobs"
+            / hashlib.sha256(each.read_bytes() + each.name.encode()).hexdigest()
+        )
         shutil.copy(each, blob)
         link.symlink_to(os.path.relpath(blob, link.parent))
 
@@ -438,7 +451,10 @@ def test_data_that_was_written_again_is_the_new_or_refused(
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", TOOLS)
 def test_data_that_is_written_again_during_a_run_is_the_old_or_refused(
-    name: str, change: Callable[[Tool, Path], Sequence[int]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    change: Callable[[Tool, Path], Sequence[int]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     tool, folder = TOOLS[name], tmp_path / "data"
     pattern = made(tool, folder)
@@ -503,8 +519,12 @@ class Swapping(seams.LocalStore):
         return found
 
 
-@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "csv", "tar", "tar.gz", "parquet", "arrow", "npy", "tfrecord"])
-def test_a_file_that_is_replaced_between_two_looks_is_never_read_as_the_old_one(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["jsonl", "jsonl.gz", "csv", "tar", "tar.gz", "parquet", "arrow", "npy", "tfrecord"]
+)
+def test_a_file_that_is_replaced_between_two_looks_is_never_read_as_the_old_one(
+    name: str, tmp_path: Path
+) -> None:
     tool, new = TOOLS[name], range(1000, 1030)
     made(tool, tmp_path / "new", new)
     for asked in range(1, 10):
@@ -540,7 +560,9 @@ def test_data_that_was_cut_off_is_refused(name: str, tmp_path: Path) -> None:
         if isinstance(found, str):
             continue
         assert tool.open_ended or found == [*OLD], "as if it were whole"
-        kept = found[:-1] if name in ("text", "csv", "raw tokens") else found  # half a last row is a row
+        kept = (
+            found[:-1] if name in ("text", "csv", "raw tokens") else found
+        )  # half a last row is a row
         assert kept == ([*OLD][-len(kept) :] if name == "many files" else [*OLD][: len(kept)])
 
 
@@ -548,11 +570,22 @@ def test_data_that_was_cut_off_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_data_with_the_files_of_other_tools_beside_it_is_the_same(name: str, tmp_path: Path) -> None:
+def test_data_with_the_files_of_other_tools_beside_it_is_the_same(
+    name: str, tmp_path: Path
+) -> None:
     tool, folder = TOOLS[name], tmp_path / "data"
     pattern = made(tool, folder)
     root = folder if "*" in pattern or "." in pattern else folder / pattern
-    for beside in ("_SUCCESS", "README.md", ".a.crc", "._a", ".DS_Store", "dataset_infos.json", "x.tmp", "x.lock"):
+    for beside in (
+        "_SUCCESS",
+        "README.md",
+        ".a.crc",
+        "._a",
+        ".DS_Store",
+        "dataset_infos.json",
+        "x.tmp",
+        "x.lock",
+    ):
         (root / beside).write_text('{"about": 1}')
     (root / "_temporary" / "0").mkdir(parents=True)
     for each in data_files(folder)[:1]:

@@ -45,7 +45,9 @@ def tar(path: Path) -> None:
 
 
 def parquet(path: Path) -> None:
-    pq.write_table(pa.table({"n": list(range(5_000)), "t": [[n] * (n % 5) for n in range(5_000)]}), path)
+    pq.write_table(
+        pa.table({"n": list(range(5_000)), "t": [[n] * (n % 5) for n in range(5_000)]}), path
+    )
 
 
 DATA: dict[str, Callable[[Path], None]] = {
@@ -60,7 +62,10 @@ DATA: dict[str, Callable[[Path], None]] = {
 def user(*arguments: str) -> subprocess.Popen[str]:
     script = str(Path(__file__).parents[1] / "first_open.py")
     return subprocess.Popen(
-        [sys.executable, script, *arguments], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, script, *arguments],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
 
 
@@ -95,7 +100,9 @@ def files(cache: Path) -> list[str]:
     return sorted(one.name for one in cache.rglob("*") if one.is_file())
 
 
-def test_eight_processes_open_data_for_the_first_time(tmp_path: Path, users: list[subprocess.Popen[str]]) -> None:
+def test_eight_processes_open_data_for_the_first_time(
+    tmp_path: Path, users: list[subprocess.Popen[str]]
+) -> None:
     assert {answer(process) for process in users} == {"ready"}
     for name, make in DATA.items():
         make(tmp_path / name)

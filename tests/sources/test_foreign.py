@@ -82,7 +82,9 @@ def test_an_arrow_file_of_polars_that_was_cut_is_refused(tmp_path: Path) -> None
 
 def test_a_footer_that_names_a_batch_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
-    first, second = (start for start, _ in arrow_index.index_of(pa.py_buffer(POLARS), file=True).places)
+    first, second = (
+        start for start, _ in arrow_index.index_of(pa.py_buffer(POLARS), file=True).places
+    )
     at = POLARS.rindex(struct.pack("<q", second))
     path.write_bytes(POLARS[:at] + struct.pack("<q", first) + POLARS[at + 8 :])
     with pytest.raises(DataError, match="lies in another one"):
@@ -107,10 +109,14 @@ def test_a_damaged_arrow_file_of_polars_raises_nothing_but_data_errors(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_an_arrow_stream_cut_between_two_batches_is_refused(tmp_path: Path, compression: Any) -> None:
+def test_an_arrow_stream_cut_between_two_batches_is_refused(
+    tmp_path: Path, compression: Any
+) -> None:
     table = pa.table({"a": list(range(12))})
     path = tmp_path / "a.arrow"
-    with ipc.new_stream(str(path), table.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+    with ipc.new_stream(
+        str(path), table.schema, options=ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_table(table, max_chunksize=5)
     body = path.read_bytes()
     for stop in range(len(body)):

@@ -61,8 +61,13 @@ def test_only_the_columns_that_are_asked_for(made: Made) -> None:
     if not isinstance(made.rows[0], dict):
         pytest.skip("rows without columns")
     column = list(made.rows[0])[-1]
-    names = [name for name in made.rows[0] if name == column or name.startswith("__")]  # of tars, with keys
-    compare(list(read(made, columns=[column])), [{name: row[name] for name in names} for row in made.rows])
+    names = [
+        name for name in made.rows[0] if name == column or name.startswith("__")
+    ]  # of tars, with keys
+    compare(
+        list(read(made, columns=[column])),
+        [{name: row[name] for name in names} for row in made.rows],
+    )
     with pytest.raises(ValueError, match=f"{made.path.name}.*nowhere"):
         list(read(made, columns=["nowhere"]))
 
@@ -81,10 +86,14 @@ def test_it_goes_on_from_every_position(made: Made) -> None:
 
 
 def mixed(every: dict[str, Made]) -> ps.Dataset:
-    return ps.mix({name: read(one).shuffle() for name, one in every.items()}, seed=4).batch(3, collate=list)
+    return ps.mix({name: read(one).shuffle() for name, one in every.items()}, seed=4).batch(
+        3, collate=list
+    )
 
 
-def items(ds: ps.Dataset, executor: Literal["inline", "threads", "processes"], steps: int) -> list[Any]:
+def items(
+    ds: ps.Dataset, executor: Literal["inline", "threads", "processes"], steps: int
+) -> list[Any]:
     workers = 0 if executor == "inline" else 2
     with ps.Loader(ds, workers=workers, executor=executor, epoch_length=steps) as loader:
         return list(loader)
@@ -108,4 +117,9 @@ def test_all_of_them_mixed_are_the_same_by_any_workers(
 
 @pytest.mark.slow
 def test_all_of_them_mixed_go_on_from_every_position(every: dict[str, Made]) -> None:
-    assert_resumes(lambda: ps.Loader(mixed(every)), steps=20, at_most=20, same=lambda a, b: not difference(a, b))
+    assert_resumes(
+        lambda: ps.Loader(mixed(every)),
+        steps=20,
+        at_most=20,
+        same=lambda a, b: not difference(a, b),
+    )

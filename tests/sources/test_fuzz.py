@@ -24,7 +24,11 @@ def test_any_input_gives_an_answer_or_an_error_of_ours(part: int) -> None:
     # 60 seconds for all of them in every run, ten minutes under `make soak`.
     names = list(fuzz.PARSERS)[part::2]
     seconds, seed = rounds(60, 600) / len(fuzz.PARSERS), rounds(0, int(time.time()))
-    settings = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "PENSTOCK_PROGRESS": "0"}
+    settings = {
+        "MALLOC_ARENA_MAX": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "PENSTOCK_PROGRESS": "0",
+    }
     ended = subprocess.run(
         [sys.executable, fuzz.__file__, str(seconds), str(seed), *names],
         capture_output=True,

@@ -59,7 +59,9 @@ def test_a_failure_reaches_all_and_is_not_held() -> None:
     assert held.get("key", lambda: (1, "yes")) == "yes"
 
 
-@pytest.mark.parametrize("key_of", [int, lambda n: (Path("a"), n), lambda n: Path(str(n))], ids=["n", "pair", "path"])
+@pytest.mark.parametrize(
+    "key_of", [int, lambda n: (Path("a"), n), lambda n: Path(str(n))], ids=["n", "pair", "path"]
+)
 def test_many_threads_and_few_places(key_of: Callable[[int], Any]) -> None:
     held, often = Held(limit=3), sys.getswitchinterval()
 
@@ -67,7 +69,10 @@ def test_many_threads_and_few_places(key_of: Callable[[int], Any]) -> None:
         return lambda: (1, n * n)
 
     def work(seed: int) -> bool:
-        return all(held.get(key_of(n), make(n)) == n * n for n in ((seed * 7 + i * i) % 11 for i in range(2000)))
+        return all(
+            held.get(key_of(n), make(n)) == n * n
+            for n in ((seed * 7 + i * i) % 11 for i in range(2000))
+        )
 
     sys.setswitchinterval(1e-6)  # threads take turns wherever Python runs: to hash a path, say
     try:

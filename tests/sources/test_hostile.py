@@ -12,14 +12,25 @@ import pytest
 
 import hostile_files
 
-OURS = ("ConfigError: ", "DataError: ", "StateError: ", "StorageError: ", "GivenUpError: ", "PenstockError: ")
+OURS = (
+    "ConfigError: ",
+    "DataError: ",
+    "StateError: ",
+    "StorageError: ",
+    "GivenUpError: ",
+    "PenstockError: ",
+)
 
 pytestmark = pytest.mark.slow  # each item in a process of its own
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[str, list[str]]]:
-    settings = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "PENSTOCK_PROGRESS": "0"}
+    settings = {
+        "MALLOC_ARENA_MAX": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "PENSTOCK_PROGRESS": "0",
+    }
     command = [sys.executable, hostile_files.__file__]
     ended = subprocess.run(
         command,
@@ -34,7 +45,9 @@ def results() -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", hostile_files.ITEMS)
-def test_a_hostile_item_is_harmless_or_named(name: str, results: dict[str, tuple[str, list[str]]]) -> None:
+def test_a_hostile_item_is_harmless_or_named(
+    name: str, results: dict[str, tuple[str, list[str]]]
+) -> None:
     said, elsewhere = results[name]
     if hostile_files.ITEMS[name] in hostile_files.HARMLESS:
         assert said == "harmless"

@@ -25,7 +25,9 @@ def quiet() -> None:
 
 
 def table(count: int = 40) -> Any:
-    return datasets.Dataset.from_dict({"x": list(range(count)), "text": [f"ü{i}" for i in range(count)]})
+    return datasets.Dataset.from_dict(
+        {"x": list(range(count)), "text": [f"ü{i}" for i in range(count)]}
+    )
 
 
 def loaded(folder: Path, *, streaming: bool) -> Any:
@@ -35,7 +37,9 @@ def loaded(folder: Path, *, streaming: bool) -> Any:
         file.parent.mkdir(exist_ok=True)
         table().select(range(10 * part, 10 * part + 10)).to_parquet(file)
     files, cache = str(folder / "repository" / "*.parquet"), str(folder / "cache")
-    return datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming, cache_dir=cache)
+    return datasets.load_dataset(
+        "parquet", data_files=files, split="train", streaming=streaming, cache_dir=cache
+    )
 
 
 def test_map_style_is_indexed_and_resumes(tmp_path: Path) -> None:
@@ -51,25 +55,38 @@ def test_streams_give_every_row_and_resume_at_every_position(tmp_path: Path) -> 
     assert_covers((row["x"] for row in ps.from_iterable(data)), range(40))
     for lanes in (1, 3):
         assert_resumes(
-            lambda lanes=lanes: ps.Loader(ps.from_iterable(data).batch(3, collate=list), lanes=lanes), every=3
+            lambda lanes=lanes: ps.Loader(
+                ps.from_iterable(data).batch(3, collate=list), lanes=lanes
+            ),
+            every=3,
         )
 
 
 @pytest.mark.slow
 def test_streams_with_steps_of_their_own_are_run_again_up_to_the_place() -> None:
-    data = table().to_iterable_dataset(num_shards=4).map(lambda row: {"y": -row["x"]}).shuffle(seed=5, buffer_size=7)
+    data = (
+        table()
+        .to_iterable_dataset(num_shards=4)
+        .map(lambda row: {"y": -row["x"]})
+        .shuffle(seed=5, buffer_size=7)
+    )
     assert list(ps.from_iterable(data)) == list(data)
     assert_resumes(lambda: ps.Loader(ps.from_iterable(data), lanes=1), every=9)
 
 
 def test_streams_are_mixed_with_files_by_any_workers(tmp_path: Path) -> None:
     table().to_json(tmp_path / "a.jsonl")
-    inputs = {"files": ps.read(tmp_path / "a.jsonl"), "hub": ps.from_iterable(loaded(tmp_path, streaming=True))}
+    inputs = {
+        "files": ps.read(tmp_path / "a.jsonl"),
+        "hub": ps.from_iterable(loaded(tmp_path, streaming=True)),
+    }
     mixed = ps.mix(inputs, seed=1).batch(4, collate=list)
     runs = []
     for workers in (0, 2):
         executor = "threads" if workers else "inline"
-        with ps.Loader(mixed, workers=workers, executor=executor, epoch_length=20, lanes=4) as loader:
+        with ps.Loader(
+            mixed, workers=workers, executor=executor, epoch_length=20, lanes=4
+        ) as loader:
             runs.append(list(loader))
     assert runs[0] == runs[1] and len(runs[0]) == 20
 
@@ -88,7 +105,9 @@ def resumed(make: Any, other: Any = None) -> ps.Loader:
 STREAM = {
     "shuffle": lambda data: data.shuffle(buffer_size=7),
     "interleave": lambda data: datasets.interleave_datasets([data, data], probabilities=[0.5, 0.5]),
-    "below other steps": lambda data: data.shuffle(buffer_size=7).map(lambda row: row).skip(1).take(9),
+    "below other steps": lambda data: (
+        data.shuffle(buffer_size=7).map(lambda row: row).skip(1).take(9)
+    ),
 }
 TABLE = {
     "shuffle": lambda data: data.shuffle(),
@@ -100,7 +119,9 @@ TABLE = {
 
 @pytest.mark.parametrize("how", TABLE)
 def test_tables_in_another_order_are_refused(how: str) -> None:
-    with pytest.raises(ps.StateError, match=r"'data': other rows\n.*needs a seed, as in .shuffle\(seed=0\)"):
+    with pytest.raises(
+        ps.StateError, match=r"'data': other rows\n.*needs a seed, as in .shuffle\(seed=0\)"
+    ):
         resumed(lambda: ps.from_sequence(TABLE[how](table())))
 
 
@@ -145,7 +166,10 @@ def test_streams_split_by_node_resume_at_every_position_and_on_their_node(shards
                 assert [row["x"] for row in loader] == want[at:]
     with ps.Loader(seen(node(1)), lanes=1) as loader:
         state = loader.state_dict()
-    with ps.Loader(seen(node(0)), lanes=1) as other, pytest.raises(ps.StateError, match="other steps"):
+    with (
+        ps.Loader(seen(node(0)), lanes=1) as other,
+        pytest.raises(ps.StateError, match="other steps"),
+    ):
         other.load_state_dict(state)
 
 
@@ -155,7 +179,9 @@ def test_seeds_load_in_silence() -> None:
         lambda: ps.from_sequence(table().shuffle(seed=1)),
         lambda: ps.from_iterable(stream),
         lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=7)),
-        lambda: ps.from_iterable(datasets.interleave_datasets([stream, stream], probabilities=[0.5, 0.5], seed=1)),
+        lambda: ps.from_iterable(
+            datasets.interleave_datasets([stream, stream], probabilities=[0.5, 0.5], seed=1)
+        ),
     ):
         assert resumed(make).notes == []
 
@@ -167,7 +193,10 @@ def test_a_fingerprint_that_is_random_is_no_difference_where_rows_are_equal() ->
         return ps.from_sequence(data)
 
     (note,) = resumed(make).notes
-    assert "its fingerprint is not that of the state" in note and "40 of the rows were compared, and are equal" in note
+    assert (
+        "its fingerprint is not that of the state" in note
+        and "40 of the rows were compared, and are equal" in note
+    )
 
 
 def test_rows_are_compared_as_they_are_stored() -> None:
@@ -175,7 +204,9 @@ def test_rows_are_compared_as_they_are_stored() -> None:
         raise AssertionError("nothing is decoded or transformed")
 
     data = table()
-    assert sampled(described_rows(data.with_transform(fail)), 40) == sampled(described_rows(data), 40)
+    assert sampled(described_rows(data.with_transform(fail)), 40) == sampled(
+        described_rows(data), 40
+    )
 
 
 def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,6 +221,9 @@ def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureF
 @pytest.mark.parametrize("kind", [pa.time64("ns"), pa.date64(), pa.list_(pa.time64("ns"))])
 def test_columns_that_datasets_cuts_off_are_refused(kind: Any) -> None:
     table = datasets.Dataset(pa.table({"x": pa.array([None, None], kind)}))
-    for make in (lambda: ps.from_sequence(table), lambda: ps.from_iterable(table.to_iterable_dataset())):
+    for make in (
+        lambda: ps.from_sequence(table),
+        lambda: ps.from_iterable(table.to_iterable_dataset()),
+    ):
         with pytest.raises(ps.ConfigError, match="'x' is .* would cut off"):
             list(make())

@@ -152,7 +152,10 @@ def test_what_a_generator_of_the_object_draws_is_the_same_in_every_process() -> 
 
     for make in (random.Random, np.random.default_rng, np.random.RandomState):
         assert rows_of(range(100), make(1)) == rows_of(range(100), make(2))
-        assert same_sample(rows_of(range(100), make(1)), rows_of(reversed(range(100)), make(2))) is False
+        assert (
+            same_sample(rows_of(range(100), make(1)), rows_of(reversed(range(100)), make(2)))
+            is False
+        )
         used = make(1)
         rows_of(range(100), used)
         assert used.random() == make(1).random(), "reading leaves no trace"
@@ -207,7 +210,11 @@ def test_objects_that_reading_changes_are_those_of_before_reading(wrapped: bool)
     def run() -> Any:
         documents = [Document(number) for number in range(40)]
         if wrapped:
-            return ps.Loader(ps.from_sequence([{"doc": one} for one in documents]).map(lambda row: row["doc"].text()))
+            return ps.Loader(
+                ps.from_sequence([{"doc": one} for one in documents]).map(
+                    lambda row: row["doc"].text()
+                )
+            )
         return ps.Loader(ps.from_sequence(documents).map(Document.text))
 
     first = run()

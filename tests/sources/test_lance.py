@@ -34,7 +34,11 @@ def test_versions_come_and_the_one_that_was_opened_stays(tmp_path: Path) -> None
 
 def test_columns_order_and_repeats(tmp_path: Path) -> None:
     source = open_files(write(tmp_path / "a.lance", range(20)), columns=["list"])
-    assert [row["list"].tolist() for row in source.read(np.array([8, 1, 8]))] == [[8, 8], [1], [8, 8]]
+    assert [row["list"].tolist() for row in source.read(np.array([8, 1, 8]))] == [
+        [8, 8],
+        [1],
+        [8, 8],
+    ]
     with pytest.raises(ConfigError, match=r"there is no column 'y'; the columns are x, list"):
         open_files(tmp_path / "a.lance", columns=["y"])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.base.progress import Progress
+from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, line_index, lines, open_files
 from penstock.sources.sums import of
@@ -31,7 +31,9 @@ def rows(path: Path | Sequence[Path], **options: object) -> list[object]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return write(tmp_path / "code.jsonl", "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS))
+    return write(
+        tmp_path / "code.jsonl", "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)
+    )
 
 
 def test_rows_come_back_in_any_order(data: Path) -> None:
@@ -58,7 +60,10 @@ def test_text(tmp_path: Path) -> None:
     assert rows(path, columns=["text"])[0] == {"text": "one"}
     with pytest.raises(ConfigError, match="only the column 'text', not line"):
         open_files(path, columns=["line"])
-    assert rows(write(tmp_path / "x.log", b"a\n\nb"), format="text") == [{"text": "a"}, {"text": "b"}]
+    assert rows(write(tmp_path / "x.log", b"a\n\nb"), format="text") == [
+        {"text": "a"},
+        {"text": "b"},
+    ]
 
 
 def test_a_row_at_byte_three_without_a_mark(tmp_path: Path) -> None:
@@ -72,7 +77,11 @@ def test_files_without_rows(tmp_path: Path, body: bytes) -> None:
 
 
 @given(
-    st.lists(st.sampled_from([b"", b" ", b"a", b"bb ", b" c", b"\t\x0b", b"d" * 9, b"\r", b"\x08\x0e", b"\xc3\xa9"])),
+    st.lists(
+        st.sampled_from(
+            [b"", b" ", b"a", b"bb ", b" c", b"\t\x0b", b"d" * 9, b"\r", b"\x08\x0e", b"\xc3\xa9"]
+        )
+    ),
     st.sampled_from([b"\n", b"\r\n"]),
     st.booleans(),
     st.integers(1, 2),
@@ -119,7 +128,9 @@ class tmp_file:
         self._folder.cleanup()
 
 
-def test_rows_far_apart_and_rows_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_far_apart_and_rows_longer_than_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "gap_of", lambda _: 50)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(lines, "_BLOCK", 300)
     expected = [{"n": number, "pad": "x" * (number * 37 % 700)} for number in range(200)]
@@ -131,11 +142,19 @@ def test_rows_far_apart_and_rows_longer_than_a_block(tmp_path: Path, monkeypatch
 
 def test_columns_are_keys(data: Path) -> None:
     assert rows(data, columns=["n"])[3] == {"n": 3}
-    assert open_files(data, columns=["n"]).describe() == {"format": "jsonl", "rows": 500, "columns": ["n"]}
-    with pytest.raises(DataError, match=r"code\.jsonl, line 1: no column 'z' in this row, which has n, text"):
+    assert open_files(data, columns=["n"]).describe() == {
+        "format": "jsonl",
+        "rows": 500,
+        "columns": ["n"],
+    }
+    with pytest.raises(
+        DataError, match=r"code\.jsonl, line 1: no column 'z' in this row, which has n, text"
+    ):
         rows(data, columns=["z"])
     path = write(data.parent / "y.jsonl", "[1]")
-    with pytest.raises(DataError, match=r"y\.jsonl, line 1: columns were asked for, .* it is a list"):
+    with pytest.raises(
+        DataError, match=r"y\.jsonl, line 1: columns were asked for, .* it is a list"
+    ):
         rows(path, columns=["z"])
     for wrong in ([], ["n", "n"], "n"):
         with pytest.raises(ConfigError, match="list of different names"):
@@ -155,7 +174,9 @@ def test_columns_are_keys(data: Path) -> None:
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: bytes, reason: str) -> None:
     path = write(tmp_path / "x.jsonl", b'\xef\xbb\xbf{"a": 0}\r\n\r\n\n' + bad + b'\n{"a": 2}\n')
     source = open_files(path)
-    with pytest.raises(DataError, match=rf"x\.jsonl, line 4: .*{reason}.*the line begins at byte 16") as caught:
+    with pytest.raises(
+        DataError, match=rf"x\.jsonl, line 4: .*{reason}.*the line begins at byte 16"
+    ) as caught:
         source.read(np.arange(3))
     assert caught.value.where == f"{path}, line 4"
     assert source.read(np.array([2, 0])) == [{"a": 2}, {"a": 0}]
@@ -180,7 +201,9 @@ def test_a_json_file_may_be_an_array_or_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ['[{"x": 1},\n{"x": 2}', '{\n  "x": 1\n}\n', "[" * 100_000])
 def test_a_json_file_that_is_neither_is_refused_when_opened(tmp_path: Path, body: str) -> None:
-    with pytest.raises(DataError, match=r"x\.json: neither one array of rows nor a row on every line"):
+    with pytest.raises(
+        DataError, match=r"x\.json: neither one array of rows nor a row on every line"
+    ):
         open_files(write(tmp_path / "x.json", body))
 
 
@@ -246,11 +269,15 @@ def test_elements_of_an_array_are_not_shared_with_who_reads_next(tmp_path: Path)
         assert [row["tokens"] for row in source.read(np.arange(4))] == [[n] for n in range(4)]
 
 
-def test_lines_are_read_up_to_a_limit_that_documents_fit_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_up_to_a_limit_that_documents_fit_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert lines.LINE >= 128 << 20
     monkeypatch.setattr(lines, "LINE", 20)
     (tmp_path / "a.jsonl").write_text('"short"\n"0123456789012345678901"\n')
     source = open_files(tmp_path / "a.jsonl")
     assert source.read(np.array([0])) == ["short"]
-    with pytest.raises(DataError, match=r"line 2: a line of 25 bytes: rows of more than 20 are not read"):
+    with pytest.raises(
+        DataError, match=r"line 2: a line of 25 bytes: rows of more than 20 are not read"
+    ):
         source.read(np.array([1]))

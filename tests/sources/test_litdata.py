@@ -33,7 +33,11 @@ VALUES: list[tuple[str, bytes, Any]] = [
     ("no_header_tensor:18", struct.pack("<2q", 1, -2), np.array([1, -2])),
     ("no_header_tensor:20", b"", np.zeros(0, np.uint16)),
     ("numpy", struct.pack("<4I4B", 4, 2, 2, 2, 1, 2, 3, 4), np.array([[1, 2], [3, 4]], np.uint8)),
-    ("tensor", struct.pack(">4I", 1, 2, 1, 2) + struct.pack("<2f", 1, 2), np.array([[1, 2]], np.float32)),
+    (
+        "tensor",
+        struct.pack(">4I", 1, 2, 1, 2) + struct.pack("<2f", 1, 2),
+        np.array([[1, 2]], np.float32),
+    ),
     ("tensor", struct.pack(">2I", 18, 0) + struct.pack("<q", 7), np.array(7)),
     ("json", b'["7",{"x":7}]', ["7", {"x": 7}]),
 ]
@@ -66,8 +70,14 @@ def test_nested_values(data: str, value: Any) -> None:
 
 
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -93,7 +103,9 @@ def test_trees_of_items_and_the_order_of_chunks(tmp_path: Path) -> None:
     whole = {"type": "builtins.list", "context": None, "children_spec": [pair, leaf]}
     rows = [{"a": i, "b": f"{i}", "c": bool(i % 2)} for i in range(25)]
     leaves = {"a": "int", "b": "str", "c": "bool"}
-    folder = write_litdata(tmp_path / "lit", rows, leaves, chunk=2, data_spec=json.dumps([1, whole]))
+    folder = write_litdata(
+        tmp_path / "lit", rows, leaves, chunk=2, data_spec=json.dumps([1, whole])
+    )
     source = open_files(folder)  # its last chunk is chunk-0-12
     assert source.read(np.arange(25)) == [[(i, f"{i}"), bool(i % 2)] for i in range(25)]
     with pytest.raises(ConfigError, match="there is no column 'a'; its items are no mappings"):
@@ -105,8 +117,12 @@ def test_keys_of_items_are_of_the_kind_that_they_were(tmp_path: Path) -> None:
     keys = [0, "one", 2, "0", None]
     spec = {"type": "builtins.dict", "context": json.dumps(keys), "children_spec": [leaf] * 5}
     rows = [{name: i + place for place, name in enumerate("abcde")} for i in range(5)]
-    folder = write_litdata(tmp_path / "lit", rows, dict.fromkeys("abcde", "int"), data_spec=json.dumps([1, spec]))
-    assert open_files(folder).read(np.arange(2)) == [dict(zip(keys, range(i, i + 5), strict=True)) for i in range(2)]
+    folder = write_litdata(
+        tmp_path / "lit", rows, dict.fromkeys("abcde", "int"), data_spec=json.dumps([1, spec])
+    )
+    assert open_files(folder).read(np.arange(2)) == [
+        dict(zip(keys, range(i, i + 5), strict=True)) for i in range(2)
+    ]
     assert open_files(folder, columns=["2", "one"]).read(np.array([3])) == [{2: 5, "one": 4}]
     assert open_files(folder, columns=["0"]).read(np.array([3])) == [{"0": 6}]
     with pytest.raises(ConfigError, match="there is no column '1'; the columns are 0, one, 2, 0"):
@@ -121,7 +137,11 @@ def test_chunks_of_tokens(tmp_path: Path) -> None:
     offsets = np.cumsum([0, *(row.nbytes for row in rows)]) + 32
     head = struct.pack("<I", 6) + offsets.astype("<u4").tobytes()
     (folder / "chunk-0-0.bin").write_bytes(head + b"".join(row.tobytes() for row in rows))
-    config = {"data_format": ["no_header_tensor:18"], "data_spec": json.dumps([1, leaf]), "item_loader": "TokensLoader"}
+    config = {
+        "data_format": ["no_header_tensor:18"],
+        "data_spec": json.dumps([1, leaf]),
+        "item_loader": "TokensLoader",
+    }
     chunk = {"chunk_bytes": 0, "chunk_size": 6, "dim": 15, "filename": "chunk-0-0.bin"}
     (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
     assert not difference(open_files(folder).read(np.arange(6)), rows)
@@ -130,9 +150,15 @@ def test_chunks_of_tokens(tmp_path: Path) -> None:
 def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
     rows = [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)]
     folder = write_litdata(tmp_path / "lit", rows, {"code": "pickle", "id": "int"})
-    with pytest.raises(ConfigError, match=r"chunk-0-0\.bin: a leaf is pickled \(pickle\), which may run any code"):
+    with pytest.raises(
+        ConfigError, match=r"chunk-0-0\.bin: a leaf is pickled \(pickle\), which may run any code"
+    ):
         open_files(folder)
-    assert open_files(folder, columns=["id"]).read(np.arange(3)) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert open_files(folder, columns=["id"]).read(np.arange(3)) == [
+        {"id": 0},
+        {"id": 1},
+        {"id": 2},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,15 +167,23 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
         ({"compression": "zstd"}, r"index\.json: chunks with compression \(zstd\) cannot be read"),
         ({"encryption": {"algorithm": "fernet"}}, "chunks with encryption"),
         ({"data_format": ["int"]}, "1 formats for 5 leaves"),
-        ({"data_format": ["int", "graph", "int", "int", "int"]}, "a leaf is written as 'graph'; known are"),
-        ({"data_format": ["no_header_tensor:10", *["int"] * 4]}, "arrays of the type number 10, which NumPy lacks"),
+        (
+            {"data_format": ["int", "graph", "int", "int", "int"]},
+            "a leaf is written as 'graph'; known are",
+        ),
+        (
+            {"data_format": ["no_header_tensor:10", *["int"] * 4]},
+            "arrays of the type number 10, which NumPy lacks",
+        ),
         ({"data_spec": "{"}, "is no index of LitData"),
         (
             {"data_spec": '[1, {"type": "os.system", "context": "x", "children_spec": []}]'},
             "items are made of os.system",
         ),
         (
-            {"data_spec": '[1, {"type": "builtins.dict", "context": "[[1]]", "children_spec": []}]'},
+            {
+                "data_spec": '[1, {"type": "builtins.dict", "context": "[[1]]", "children_spec": []}]'
+            },
             r"\[\[1\]\] are no keys of a dict",
         ),
     ],
@@ -168,7 +202,9 @@ def test_the_tool_writes_the_same_bytes(tmp_path: Path) -> None:
         assert part.read_bytes() == (tmp_path / "theirs" / part.name).read_bytes()
     theirs = json.loads((tmp_path / "theirs" / "index.json").read_text())
     mine = json.loads((ours / "index.json").read_text())
-    assert theirs["chunks"] == mine["chunks"] and theirs["config"]["data_format"] == list(LEAVES.values())
+    assert theirs["chunks"] == mine["chunks"] and theirs["config"]["data_format"] == list(
+        LEAVES.values()
+    )
     assert json.loads(theirs["config"]["data_spec"]) == json.loads(mine["config"]["data_spec"])
 
 
@@ -179,13 +215,23 @@ def test_leaves_that_folders_write_as_other_types_are_refused(tmp_path: Path) ->
     write_litdata(tmp_path / "c", [{"x": "1", "y": "same"}], {"x": "str", "y": "str"})
     source = open_files([tmp_path / "a", tmp_path / "b"])
     assert source.read(np.arange(2)) == ones * 2
-    with pytest.raises(DataError, match=r"chunk-0-0\.bin: its column 'x' holds str, in .*0\.bin it holds int:"):
+    with pytest.raises(
+        DataError, match=r"chunk-0-0\.bin: its column 'x' holds str, in .*0\.bin it holds int:"
+    ):
         open_files([tmp_path / "a", tmp_path / "c"])
     assert len(open_files([tmp_path / "a", tmp_path / "c"], columns=["y"])) == 2
     write_litdata(tmp_path / "d", [{"x": 1, "z": "other"}], {"x": "int", "z": "str"})
-    with pytest.raises(DataError, match=r"its columns are x, z, those of .*0\.bin are x, y: pass columns="):
+    with pytest.raises(
+        DataError, match=r"its columns are x, z, those of .*0\.bin are x, y: pass columns="
+    ):
         open_files([tmp_path / "a", tmp_path / "d"])
     for name, kind in (("e", 1), ("f", 2)):
-        write_litdata(tmp_path / name, [{"x": np.arange(4, dtype=f"i{2 * kind}")}], {"x": f"no_header_numpy:{kind}"})
-    with pytest.raises(DataError, match=r"its column 'x' holds int32\[\*\], in .* it holds int16\[\*\]"):
+        write_litdata(
+            tmp_path / name,
+            [{"x": np.arange(4, dtype=f"i{2 * kind}")}],
+            {"x": f"no_header_numpy:{kind}"},
+        )
+    with pytest.raises(
+        DataError, match=r"its column 'x' holds int32\[\*\], in .* it holds int16\[\*\]"
+    ):
         open_files([tmp_path / "e", tmp_path / "f"])

@@ -21,7 +21,11 @@ from penstock.testing.asserts import difference
 
 
 def _list(values: list[bytes], head: bytes = b"") -> bytes:
-    return head + struct.pack(f"<{len(values) + 1}I", len(values), *map(len, values)) + b"".join(values)
+    return (
+        head
+        + struct.pack(f"<{len(values) + 1}I", len(values), *map(len, values))
+        + b"".join(values)
+    )
 
 
 PIXELS = struct.pack("<3I", 3, 2, 3) + b"RGB" + bytes(range(18))
@@ -61,15 +65,33 @@ def test_values_of_every_encoding(encoding: str, data: bytes, value: Any) -> Non
 
 def test_pictures_are_those_that_pillow_made(tmp_path: Path) -> None:
     image: Any = pytest.importorskip("PIL.Image")
-    for mode in ("L", "P", "I", "F", "I;16", "LA", "RGB", "YCbCr", "HSV", "LAB", "RGBA", "CMYK", "RGBX"):
-        made = image.new("RGB", (3, 2), (9, 60, 200)).convert("L" if mode in ("I;16", "LAB") else mode)
+    for mode in (
+        "L",
+        "P",
+        "I",
+        "F",
+        "I;16",
+        "LA",
+        "RGB",
+        "YCbCr",
+        "HSV",
+        "LAB",
+        "RGBA",
+        "CMYK",
+        "RGBX",
+    ):
+        made = image.new("RGB", (3, 2), (9, 60, 200)).convert(
+            "L" if mode in ("I;16", "LAB") else mode
+        )
         made = (
             image.frombytes(mode, (3, 2), bytes(range(36))[: 18 if mode == "LAB" else 12])
             if made.mode != mode
             else made
         )
         data = struct.pack("<3I", 3, 2, len(mode)) + mode.encode() + made.tobytes()
-        assert not difference(decoder(Column("x", "pil", 0), tmp_path)(data), np.asarray(made)), mode
+        assert not difference(decoder(Column("x", "pil", 0), tmp_path)(data), np.asarray(made)), (
+            mode
+        )
 
 
 @pytest.mark.parametrize("width", [1, 8, 11])
@@ -84,11 +106,20 @@ def test_pictures_of_single_bits_are_those_that_pillow_made(tmp_path: Path, widt
 
 
 def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
-    columns, rows = {"code": "pkl", "id": "int"}, [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)]
+    columns, rows = (
+        {"code": "pkl", "id": "int"},
+        [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)],
+    )
     folder = write_mds(tmp_path / "mds", rows, columns)
-    with pytest.raises(ConfigError, match=r"shard\.00000\.mds: the column 'code' is pickled \(pkl\), which may run"):
+    with pytest.raises(
+        ConfigError, match=r"shard\.00000\.mds: the column 'code' is pickled \(pkl\), which may run"
+    ):
         open_files(folder)
-    assert open_files(folder, columns=["id"]).read(np.arange(3)) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert open_files(folder, columns=["id"]).read(np.arange(3)) == [
+        {"id": 0},
+        {"id": 1},
+        {"id": 2},
+    ]
 
 
 def changed(folder: Path, change: Any) -> Path:
@@ -99,12 +130,30 @@ def changed(folder: Path, change: Any) -> Path:
 
 
 WRONG = {
-    "outside": (lambda shards: shards[0]["raw_data"].update(basename="../x.mds"), "does not lie below this folder"),
-    "absolute": (lambda shards: shards[0]["raw_data"].update(basename="/etc/passwd"), "does not lie below this folder"),
-    "missing": (lambda shards: shards[1]["raw_data"].update(basename="y.mds"), "the file 'y.mds' is missing"),
-    "rows": (lambda shards: shards[0].update(samples=9), "it says it has 8 rows, its folder's index says 9"),
-    "many": (lambda shards: shards[0].update(samples=1 << 40), "its folder's index says 1,099,511,627,776"),
-    "none": (lambda shards: shards[1].update(samples=0), "it says it has 8 rows, its folder's index says 0"),
+    "outside": (
+        lambda shards: shards[0]["raw_data"].update(basename="../x.mds"),
+        "does not lie below this folder",
+    ),
+    "absolute": (
+        lambda shards: shards[0]["raw_data"].update(basename="/etc/passwd"),
+        "does not lie below this folder",
+    ),
+    "missing": (
+        lambda shards: shards[1]["raw_data"].update(basename="y.mds"),
+        "the file 'y.mds' is missing",
+    ),
+    "rows": (
+        lambda shards: shards[0].update(samples=9),
+        "it says it has 8 rows, its folder's index says 9",
+    ),
+    "many": (
+        lambda shards: shards[0].update(samples=1 << 40),
+        "its folder's index says 1,099,511,627,776",
+    ),
+    "none": (
+        lambda shards: shards[1].update(samples=0),
+        "it says it has 8 rows, its folder's index says 0",
+    ),
     "less": (lambda shards: shards[0].update(samples=-1), "rows"),
     "bytes": (lambda shards: shards[0]["raw_data"].update(bytes=7), "its index.json says 7"),
     "version": (lambda shards: shards[0].update(version=3), "what is read is version 2"),
@@ -135,9 +184,13 @@ def test_a_digest_in_the_index_is_compared_once(tmp_path: Path) -> None:
     shard.write_bytes(body)
     source = open_files(folder, cache=tmp_path / "cache")
     assert len(source.read(np.arange(8))) == 8
-    with pytest.raises(DataError, match=r"shard\.00001\.mds: its sha1 is not the one in its index\.json"):
+    with pytest.raises(
+        DataError, match=r"shard\.00001\.mds: its sha1 is not the one in its index\.json"
+    ):
         source.read(np.array([8]))
-    with pytest.raises(DataError, match="sha1"):  # and again, for nothing is kept of what is damaged
+    with pytest.raises(
+        DataError, match="sha1"
+    ):  # and again, for nothing is kept of what is damaged
         source.read(np.array([8]))
 
 
@@ -195,10 +248,15 @@ def test_the_tool_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_a_shard_has_room_for_are_no_memory(tmp_path: Path) -> None:
-    folder = changed(write_mds(tmp_path / "mds", mds_rows(20)), lambda shards: shards[0].update(samples=(1 << 32) - 1))
+    folder = changed(
+        write_mds(tmp_path / "mds", mds_rows(20)),
+        lambda shards: shards[0].update(samples=(1 << 32) - 1),
+    )
     shard = folder / "shard.00000.mds"
     shard.write_bytes(b"\xff" * 4 + shard.read_bytes()[4:])
-    with pytest.raises(DataError, match=r"shard\.00000\.mds: 1,\d+ bytes are too few for 4,294,967,295 rows"):
+    with pytest.raises(
+        DataError, match=r"shard\.00000\.mds: 1,\d+ bytes are too few for 4,294,967,295 rows"
+    ):
         open_files(folder)
 
 
@@ -219,8 +277,12 @@ def test_a_size_without_end_is_refused(tmp_path: Path) -> None:
 def test_a_compression_that_is_not_read_is_named(packed: str, tmp_path: Path) -> None:
     folder = write_mds(tmp_path / "mds", mds_rows(3))
     (folder / "shard.00000.mds").rename(folder / f"shard.00000.mds.{packed}")
-    changed(folder, lambda shards: shards[0].update(zip_data={"basename": f"shard.00000.mds.{packed}"}))
-    with pytest.raises(ConfigError, match=f"MDS packed as {packed} is not read: pack it as zstd or gz"):
+    changed(
+        folder, lambda shards: shards[0].update(zip_data={"basename": f"shard.00000.mds.{packed}"})
+    )
+    with pytest.raises(
+        ConfigError, match=f"MDS packed as {packed} is not read: pack it as zstd or gz"
+    ):
         open_files(folder)
 
 
@@ -229,6 +291,9 @@ def test_columns_that_shards_write_as_other_types_are_refused(tmp_path: Path) ->
         write_mds(tmp_path / name, [{"x": value, "y": "same"}], {"x": encoding, "y": "str"})
     source = open_files([tmp_path / "a", tmp_path / "b"])
     assert [row["x"] for row in source.read(np.arange(2))] == [1, 2]  # both are integers of Python
-    with pytest.raises(DataError, match=r"c.shard.00000\.mds: its column 'x' holds str, in .*00000\.mds it holds int:"):
+    with pytest.raises(
+        DataError,
+        match=r"c.shard.00000\.mds: its column 'x' holds str, in .*00000\.mds it holds int:",
+    ):
         open_files([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
     assert len(open_files([tmp_path / "a", tmp_path / "c"], columns=["y"])) == 2

@@ -90,7 +90,8 @@ def test_any_sequence_is_read_as_by_index(seq: Any) -> None:
 
 def test_scalars_are_those_of_python() -> None:
     assert [
-        type(Memory(seq).read(np.array([1]))[0]) for seq in (range(3), np.arange(3), np.ones(3), np.ones(3) > 0)
+        type(Memory(seq).read(np.array([1]))[0])
+        for seq in (range(3), np.arange(3), np.ones(3), np.ones(3) > 0)
     ] == [
         int,
         int,
@@ -110,7 +111,9 @@ def test_many_rows_are_asked_for_at_once() -> None:
     many = Many()
     Memory(many).read(ORDER)
     assert many.calls == 1
-    with pytest.raises(DataError, match=r"test_memory\.Many: __getitems__ gave 3 samples for 5 indices"):
+    with pytest.raises(
+        DataError, match=r"test_memory\.Many: __getitems__ gave 3 samples for 5 indices"
+    ):
         Memory(Many(lose=2)).read(ORDER)
 
 
@@ -150,7 +153,9 @@ def test_tables_give_rows() -> None:
     ids=lambda x: type(x).__name__,
 )
 def test_what_is_no_sequence_is_refused(thing: Any, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"{type(thing).__qualname__} is no sequence(: | of samples: ).*{reason}"):
+    with pytest.raises(
+        ConfigError, match=f"{type(thing).__qualname__} is no sequence(: | of samples: ).*{reason}"
+    ):
         Memory(thing)
 
 
@@ -170,7 +175,9 @@ def test_lengths() -> None:
 
     for good in ([1] * 10, np.ones(10, np.uint8), lambda: np.ones(10, np.int32)):
         lengths = Memory(Sized(good)).lengths()
-        assert lengths is not None and lengths[:].dtype == np.int64 and lengths[:].tolist() == [1] * 10
+        assert (
+            lengths is not None and lengths[:].dtype == np.int64 and lengths[:].tolist() == [1] * 10
+        )
     assert Memory(Sized(None)).lengths() is None
     for bad in ([1] * 9, [1.5] * 10, [-1] * 10, [[1]] * 10):
         with pytest.raises(DataError, match="10 integers, none negative, are needed"):
@@ -193,10 +200,17 @@ def test_documents_are_slices(sizes: list[int], lead: int, data: st.DataObject) 
     assert isinstance(source, Source)
     order = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=30)) if sizes else []
     got = source.read(np.asarray(order, np.int64))
-    assert [doc.tolist() for doc in got] == [tokens[offsets[i] : offsets[i + 1]].tolist() for i in order]
+    assert [doc.tolist() for doc in got] == [
+        tokens[offsets[i] : offsets[i + 1]].tolist() for i in order
+    ]
     assert all(doc.base is tokens for doc in got)
     assert source.lengths()[:].tolist() == sizes
-    assert source.describe() == {"type": "tokens", "rows": len(sizes), "tokens": sum(sizes), "dtype": "uint16"}
+    assert source.describe() == {
+        "type": "tokens",
+        "rows": len(sizes),
+        "tokens": sum(sizes),
+        "dtype": "uint16",
+    }
 
 
 @pytest.mark.parametrize(
@@ -215,7 +229,12 @@ def test_wrong_offsets_are_refused(offsets: Any, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "offsets"),
-    [(np.zeros((5, 2)), [0, 5]), (np.zeros(5), [[0, 5]]), (np.zeros(5), [0.0, 5.0]), (np.zeros(5), np.zeros(0, int))],
+    [
+        (np.zeros((5, 2)), [0, 5]),
+        (np.zeros(5), [[0, 5]]),
+        (np.zeros(5), [0.0, 5.0]),
+        (np.zeros(5), np.zeros(0, int)),
+    ],
 )
 def test_wrong_shapes_are_refused(tokens: Any, offsets: Any) -> None:
     with pytest.raises(ConfigError, match="Tokens needs a flat array"):
@@ -256,7 +275,10 @@ def test_threads_read_tokens_at_once() -> None:
 
     def work(seed: int) -> bool:
         order = np.random.default_rng(seed).integers(0, 1000, 500)
-        return all(doc[0] == 10 * index for doc, index in zip(source.read(order), order.tolist(), strict=True))
+        return all(
+            doc[0] == 10 * index
+            for doc, index in zip(source.read(order), order.tolist(), strict=True)
+        )
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(20)))
@@ -269,12 +291,18 @@ def test_a_stream_is_one_shard() -> None:
     stream = Iterable(lambda: range(5))
     assert isinstance(stream, Shards)
     assert list(stream.names()) == ["stream"]
-    assert [list(stream.open("stream", row)) for row in (0, 2, 5)] == [[0, 1, 2, 3, 4], [2, 3, 4], []]
+    assert [list(stream.open("stream", row)) for row in (0, 2, 5)] == [
+        [0, 1, 2, 3, 4],
+        [2, 3, 4],
+        [],
+    ]
     assert stream.describe() == {"type": "iterable"}
 
 
 def test_a_stream_that_got_shorter_is_refused() -> None:
-    with pytest.raises(DataError, match="it ended after 5 samples, where row 6 was to be found again"):
+    with pytest.raises(
+        DataError, match="it ended after 5 samples, where row 6 was to be found again"
+    ):
         Iterable(lambda: range(5)).open("stream", 6)
 
 

@@ -35,7 +35,12 @@ def beside(folder: Path) -> Path:
     (folder / "a.jsonl").write_text(LINES)
     for name in BESIDE:
         (folder / name).write_text(json.dumps({"about": name}, indent=1))
-    for name in ("_temporary/0/b.jsonl", "_delta_log/0.json", "__MACOSX/b.jsonl", ".cache/huggingface/b.jsonl"):
+    for name in (
+        "_temporary/0/b.jsonl",
+        "_delta_log/0.json",
+        "__MACOSX/b.jsonl",
+        ".cache/huggingface/b.jsonl",
+    ):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text('{"wrong": 1}\n')
     return folder
@@ -58,7 +63,11 @@ def test_metadata_that_is_named_is_read(tmp_path: Path, caplog: pytest.LogCaptur
     (folder / "state.json").write_text('{"n": 3}\n')
     with caplog.at_level(logging.WARNING, "penstock"):
         assert list(ps.read(folder / "state.json")) == [{"n": 3}]
-        assert list(ps.read([folder / "a.jsonl", folder / "state.json"])) == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert list(ps.read([folder / "a.jsonl", folder / "state.json"])) == [
+            {"n": 1},
+            {"n": 2},
+            {"n": 3},
+        ]
         assert list(ps.read(f"{folder}/{{a.jsonl,state.json}}"))[2] == {"n": 3}
         assert list(ps.read(folder / "_temporary" / "0" / "*.jsonl")) == [{"wrong": 1}]
     assert not caplog.records
@@ -67,11 +76,15 @@ def test_metadata_that_is_named_is_read(tmp_path: Path, caplog: pytest.LogCaptur
 def test_nothing_but_metadata_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
     for pattern in ("", "*.json", "**"):
-        with pytest.raises(ConfigError, match=r"only what is kept beside it \(dataset_info.json\): name a file"):
+        with pytest.raises(
+            ConfigError, match=r"only what is kept beside it \(dataset_info.json\): name a file"
+        ):
             ps.read(tmp_path / pattern)
 
 
-def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_data(tmp_path: Path) -> None:
+def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_data(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "dataset_infos.json").write_text("{}")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"n": 1}\n')
@@ -120,12 +133,21 @@ def test_files_that_are_missing_by_their_names_are_said(
 
 
 def test_names_that_are_data() -> None:
-    names: Any = ("part-00000.parquet", "data.json", "train.jsonl", "reader.txt", "metadata.jsonl", "a.idx.parquet")
+    names: Any = (
+        "part-00000.parquet",
+        "data.json",
+        "train.jsonl",
+        "reader.txt",
+        "metadata.jsonl",
+        "a.idx.parquet",
+    )
     assert not [name for name in names if metadata.is_metadata(Path(name))]
 
 
 @pytest.mark.parametrize("pattern", ["", "*.arrow", "**/*"])
-def test_what_datasets_cached_in_several_processes_is_left_out(tmp_path: Path, pattern: str) -> None:
+def test_what_datasets_cached_in_several_processes_is_left_out(
+    tmp_path: Path, pattern: str
+) -> None:
     for name in ("x-train", "cache-0123456789abcdef_00000_of_00002", "cache-0123456789abcdef"):
         table = pa.table({"n": [1]})
         with pa.ipc.new_stream(str(tmp_path / f"{name}.arrow"), table.schema) as out:
@@ -134,7 +156,9 @@ def test_what_datasets_cached_in_several_processes_is_left_out(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("folder", ["_change_data", "_tmp.part", "_temporary-4f1c", "_temporary/0"])
-def test_folders_of_changes_and_half_written_files_are_left_out(tmp_path: Path, folder: str) -> None:
+def test_folders_of_changes_and_half_written_files_are_left_out(
+    tmp_path: Path, folder: str
+) -> None:
     for name in ("day=1/a.parquet", f"{folder}/b.parquet"):
         (tmp_path / name).parent.mkdir(parents=True)
         pq.write_table(pa.table({"n": [1]}), tmp_path / name)
@@ -153,7 +177,12 @@ def test_a_glob_that_spells_the_name_of_a_file_reads_it(tmp_path: Path, name: st
 def test_parts_of_loose_samples_that_end_like_metadata_are_kept(tmp_path: Path) -> None:
     for name in ("1.jpg", "1.metadata.json", "1.labels.txt", "1.idx"):
         (tmp_path / name).write_bytes(b"x")
-    assert loose.folder(tmp_path).read(np.array([0]))[0].keys() == {"__key__", "jpg", "metadata.json", "labels.txt"}
+    assert loose.folder(tmp_path).read(np.array([0]))[0].keys() == {
+        "__key__",
+        "jpg",
+        "metadata.json",
+        "labels.txt",
+    }
 
 
 def delta(folder: Path, *commits: str) -> Path:
@@ -167,7 +196,9 @@ def delta(folder: Path, *commits: str) -> Path:
             {kind: {"path": f"day%3D{number}/part.parquet"}}
             for kind, number in (action.split() for action in commit.split(", "))
         ]
-        (folder / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
+        (folder / "_delta_log" / f"{version:020}.json").write_text(
+            "\n".join(map(json.dumps, actions))
+        )
     return folder
 
 
@@ -177,7 +208,9 @@ def test_files_that_a_delta_table_removed_or_never_added_are_refused(
     tmp_path: Path, pattern: str, commits: list[str]
 ) -> None:
     folder = delta(tmp_path / "table", *commits)
-    with pytest.raises(ConfigError, match="is a Delta table, and by its log 1 of these files.*day=0/part.parquet"):
+    with pytest.raises(
+        ConfigError, match="is a Delta table, and by its log 1 of these files.*day=0/part.parquet"
+    ):
         ps.read(folder / pattern)
     assert len(ps.read(folder / "day=[12]/*.parquet")) == 2
     assert len(ps.read(folder / "day=0/part.parquet")) == 1
@@ -186,7 +219,9 @@ def test_files_that_a_delta_table_removed_or_never_added_are_refused(
 def test_files_of_which_a_delta_table_deleted_rows_are_refused(tmp_path: Path) -> None:
     folder = delta(tmp_path / "table", "add 0, add 1, add 2")
     log = folder / "_delta_log" / f"{1:020}.json"
-    log.write_text(json.dumps({"add": {"path": "day=1/part.parquet", "deletionVector": {"cardinality": 1}}}))
+    log.write_text(
+        json.dumps({"add": {"path": "day=1/part.parquet", "deletionVector": {"cardinality": 1}}})
+    )
     with pytest.raises(ConfigError, match="had rows deleted: day=1/part.parquet"):
         ps.read(folder / "**/*.parquet")
 
@@ -199,7 +234,9 @@ def test_a_delta_table_as_it_is_and_again_added_files_are_read(tmp_path: Path) -
         ps.read(folder / "**/*.parquet")
 
 
-@pytest.mark.parametrize("mark", ["metadata/v1.metadata.json", ".hoodie/hoodie.properties", "_delta_log/7.json"])
+@pytest.mark.parametrize(
+    "mark", ["metadata/v1.metadata.json", ".hoodie/hoodie.properties", "_delta_log/7.json"]
+)
 def test_tables_whose_current_files_are_not_known_are_named(
     tmp_path: Path, mark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,7 +251,9 @@ def test_tables_whose_current_files_are_not_known_are_named(
 
 @pytest.mark.parametrize("pattern", ["", "*", "*.json*"])
 @pytest.mark.parametrize("name", ["schema.json", "metadata.json", "stats.json", "b.json"])
-def test_a_json_beside_lines_of_json_is_not_taken_for_rows(name: str, pattern: str, tmp_path: Path) -> None:
+def test_a_json_beside_lines_of_json_is_not_taken_for_rows(
+    name: str, pattern: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / name).write_text('{"type": "object"}')
     with pytest.raises(ConfigError, match=rf"'a.jsonl' and {name}: .* write \*.jsonl, or name"):
@@ -231,8 +270,12 @@ def test_a_file_beside_its_packed_copy_is_refused(other: str, pattern: str, tmp_
         ps.read(tmp_path / pattern)
 
 
-@pytest.mark.parametrize("name", ["b.jsonl.bz2", "b.jsonl.xz", "b.parquet.gz", "b.csv.zip", "b.tgz"])
-def test_packed_data_that_is_not_read_is_not_left_out_of_a_folder_in_silence(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["b.jsonl.bz2", "b.jsonl.xz", "b.parquet.gz", "b.csv.zip", "b.tgz"]
+)
+def test_packed_data_that_is_not_read_is_not_left_out_of_a_folder_in_silence(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / name).write_bytes(b"packed")
     with pytest.raises(ConfigError, match=rf"holds packed data that is not read \({name}\)"):
@@ -247,7 +290,9 @@ def test_two_revisions_in_the_cache_of_the_hub_are_refused(tmp_path: Path) -> No
         (cache / f"blobs/{number}").write_text(f'{{"n": {number}}}\n')
         (cache / f"snapshots/{revision}/data/a.jsonl").symlink_to(f"../../../blobs/{number}")
     for pattern in ("snapshots/*/data/*.jsonl", "**/*.jsonl"):
-        with pytest.raises(ConfigError, match="2 revisions of the dataset in .*name the folder of one, 0a, 1b"):
+        with pytest.raises(
+            ConfigError, match="2 revisions of the dataset in .*name the folder of one, 0a, 1b"
+        ):
             ps.read(cache / pattern)
     assert [row["n"] for row in ps.read(cache / "snapshots/1b/**/*.jsonl")] == [1]
 
@@ -255,6 +300,11 @@ def test_two_revisions_in_the_cache_of_the_hub_are_refused(tmp_path: Path) -> No
 def test_what_trainers_and_file_systems_keep_beside_data_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     np.arange(5, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    for name in ("lost+found/b.bin", "training_args.bin", "pytorch_model-00001-of-00002.bin", "optimizer.bin"):
+    for name in (
+        "lost+found/b.bin",
+        "training_args.bin",
+        "pytorch_model-00001-of-00002.bin",
+        "optimizer.bin",
+    ):
         (tmp_path / name).write_bytes(b"....")
     assert [len(each) for each in ps.read(tmp_path / "**/*.bin", dtype="uint16")] == [5]

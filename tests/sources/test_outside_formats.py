@@ -58,7 +58,12 @@ def asked(folder: Path, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
     found = {"PYTHONUSERBASE": str(folder / "user"), "PYTHONPATH": f"{ROOT / 'src'}"}
     command = [sys.executable, "-c", SITE + SCRIPT, json.dumps(questions)]
     done = subprocess.run(
-        command, cwd=folder / "data", env=os.environ | found, capture_output=True, text=True, timeout=600
+        command,
+        cwd=folder / "data",
+        env=os.environ | found,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
     return json.loads(done.stdout)
@@ -70,7 +75,13 @@ SITE = "import site, sys; sys.path.append(site.getusersitepackages())\n"
 
 def user(folder: Path) -> Path:
     """Where packages of a user lie."""
-    return folder / "user" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    return (
+        folder
+        / "user"
+        / "lib"
+        / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        / "site-packages"
+    )
 
 
 def write(folder: Path) -> None:
@@ -94,7 +105,11 @@ def test_an_installed_format_is_found_by_ending_and_by_name(tmp_path: Path) -> N
         ("plain.txt", {"format": "pages"}),
         ("?.pages", {"columns": ["text"]}),
     )
-    assert rows[1] == ["0a", "0b", "1a", "1b", "2a", "2b"] and sorted(rows[0]) == rows[1] and rows[2] == ["data"]
+    assert (
+        rows[1] == ["0a", "0b", "1a", "1b", "2a", "2b"]
+        and sorted(rows[0]) == rows[1]
+        and rows[2] == ["data"]
+    )
     assert named[1] == rows[1]
     assert dataset[1] == ["x", "y"] and other[1] == ["p", "q"]
     assert "columns= does not go with a format of your own: pages says what a file gives" in wrong
@@ -123,11 +138,18 @@ def test_two_packages_of_one_format_are_refused_and_so_is_what_is_none(tmp_path:
     install(user(tmp_path), "numbers = a_format_of_pages:nothing", package="numbers")
     install(user(tmp_path), "lists = json", package="lists")
     two, missing, none = asked(
-        tmp_path, ("?.pages", {}), ("?.pages", {"format": "numbers"}), ("?.pages", {"format": "lists"})
+        tmp_path,
+        ("?.pages", {}),
+        ("?.pages", {"format": "numbers"}),
+        ("?.pages", {"format": "lists"}),
     )
-    assert "several packages bring the format 'pages'" in two and "others (a_format_of_pages)" in two
+    assert (
+        "several packages bring the format 'pages'" in two and "others (a_format_of_pages)" in two
+    )
     assert "the format 'numbers' (a_format_of_pages:nothing) cannot be loaded" in missing
-    assert "the format 'lists' (json): module has no files, open; see Format in penstock.types" in none
+    assert (
+        "the format 'lists' (json): module has no files, open; see Format in penstock.types" in none
+    )
 
 
 def test_a_format_of_ours_cannot_be_taken_over(tmp_path: Path) -> None:

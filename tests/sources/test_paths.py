@@ -14,7 +14,15 @@ from penstock.sources.paths import find, format_of, one_format
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    for name in ("b/2.jsonl", "a/1.jsonl", "a/10.jsonl", "a/README.md", "a/deep/3.jsonl", "c/x.parquet", "empty/no"):
+    for name in (
+        "b/2.jsonl",
+        "a/1.jsonl",
+        "a/10.jsonl",
+        "a/README.md",
+        "a/deep/3.jsonl",
+        "c/x.parquet",
+        "empty/no",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}\n")
@@ -22,7 +30,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def names(folder: Path, *paths: str | Path) -> list[str]:
-    return [path.relative_to(folder).as_posix() for path in find([str(folder / path) for path in paths])]
+    return [
+        path.relative_to(folder).as_posix() for path in find([str(folder / path) for path in paths])
+    ]
 
 
 def test_a_file_a_glob_and_a_list_are_sorted(data: Path) -> None:
@@ -85,14 +95,17 @@ def test_a_huge_brace_range_is_refused() -> None:
 
 def test_the_missing_file_of_a_range_is_named(data: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"b/1\.jsonl' is missing from .*b/\{0\.\.2\}\.jsonl.*holds 0\.jsonl, 2\.jsonl"
+        ConfigError,
+        match=r"b/1\.jsonl' is missing from .*b/\{0\.\.2\}\.jsonl.*holds 0\.jsonl, 2\.jsonl",
     ):
         (data / "b" / "0.jsonl").touch()
         find(str(data / "b" / "{0..2}.jsonl"))
 
 
 def test_a_pattern_that_matches_nothing_is_named(data: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a/\*\.csv' matches no file: the folder .* holds 1\.jsonl, 10\.jsonl"):
+    with pytest.raises(
+        ConfigError, match=r"a/\*\.csv' matches no file: the folder .* holds 1\.jsonl, 10\.jsonl"
+    ):
         find(str(data / "a" / "*.csv"))
     with pytest.raises(ConfigError, match=r"there is no folder '.*/zzz'"):
         find(str(data / "zzz" / "yyy" / "*.csv"))
@@ -125,7 +138,9 @@ def test_two_links_to_one_file_are_two_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="meant twice"):
         find([links[0], *links])
     for target in ("1.jsonl", "last.jsonl"):  # a link to what is a file of the set itself
-        (tmp_path / "data" / ("last.jsonl" if target == "1.jsonl" else "more.jsonl")).symlink_to(target)
+        (tmp_path / "data" / ("last.jsonl" if target == "1.jsonl" else "more.jsonl")).symlink_to(
+            target
+        )
         with pytest.raises(ConfigError, match=r"(last|more)\.jsonl' is meant twice"):
             find(tmp_path / "data")
 
@@ -173,15 +188,21 @@ def test_formats_must_agree_and_be_known() -> None:
     assert one_format([Path("a.log"), Path("b.jsonl")], "text") == "text"
     with pytest.raises(ConfigError, match=r"mixed formats: a\.csv is csv, b\.jsonl is jsonl"):
         one_format([Path("a.csv"), Path("b.jsonl")], None)
-    with pytest.raises(ConfigError, match=r"b\.xyz: the extension '\.xyz' names no format; known are \.parquet"):
+    with pytest.raises(
+        ConfigError, match=r"b\.xyz: the extension '\.xyz' names no format; known are \.parquet"
+    ):
         one_format([Path("a.csv"), Path("b.xyz")], None)
-    with pytest.raises(ConfigError, match="format='avro'.*choose .*'arrow', 'csv', .*'parquet', 'tar'"):
+    with pytest.raises(
+        ConfigError, match="format='avro'.*choose .*'arrow', 'csv', .*'parquet', 'tar'"
+    ):
         one_format([Path("a.csv")], "avro")
     with pytest.raises(ConfigError, match="parquet files cannot be read through .gz"):
         one_format([Path("a.parquet.gz")], "parquet")
 
 
-def test_a_file_whose_name_begins_with_a_tilde_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_name_begins_with_a_tilde_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "~nobody.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
     assert find("~nobody.jsonl") == [Path("~nobody.jsonl")]

@@ -35,7 +35,11 @@ def energon(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("energon")
     script = Path(__file__).with_name("energon_prepares.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(out)], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(script), str(out)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return out
@@ -51,14 +55,18 @@ def digest(value: bytes) -> str:
 
 
 def as_found(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: digest(value) if isinstance(value, bytes) else value for name, value in sample.items()}
+    return {
+        name: digest(value) if isinstance(value, bytes) else value for name, value in sample.items()
+    }
 
 
 # ---------------------------------------------------------------- as Energon reads
 
 
 @pytest.mark.parametrize("folder", ["captions", "crude"])
-def test_every_split_holds_what_energon_reads(energon: Path, found: dict[str, Any], folder: str) -> None:
+def test_every_split_holds_what_energon_reads(
+    energon: Path, found: dict[str, Any], folder: str
+) -> None:
     about = prepared.load(energon / folder)
     assert list(about.splits) == list(found[folder])
     for split, theirs in found[folder].items():
@@ -69,15 +77,22 @@ def test_every_split_holds_what_energon_reads(energon: Path, found: dict[str, An
     assert not list((energon / "captions").rglob(".*penstock*"))  # Energon's own indexes served
 
 
-def test_the_field_map_makes_the_samples_that_energon_makes(energon: Path, found: dict[str, Any]) -> None:
+def test_the_field_map_makes_the_samples_that_energon_makes(
+    energon: Path, found: dict[str, Any]
+) -> None:
     about = form.load(energon / "captions")
     assert about.sample_type == "CaptioningSample"
     assert about.subflavors == {"language": "en"}
     assert about.fields.parts == ["jpg", "json", "png"]
     for split, theirs in found["decoded"].items():
-        ds = ps.read(energon / "captions", split=split, columns=about.fields.parts).map(Decode("torchrgb"))
+        ds = ps.read(energon / "captions", split=split, columns=about.fields.parts).map(
+            Decode("torchrgb")
+        )
         made = [(sample["__key__"], about.fields(sample)) for sample in ds]
-        ours = [[key, one["caption"], digest(one["image"].numpy().tobytes()), about.subflavors] for key, one in made]
+        ours = [
+            [key, one["caption"], digest(one["image"].numpy().tobytes()), about.subflavors]
+            for key, one in made
+        ]
         assert ours == theirs
 
 
@@ -101,7 +116,9 @@ def test_prepared_json_lines(energon: Path, found: dict[str, Any]) -> None:
     kept = index.read_bytes()
     for bad in (kept[:-8], kept[:-8] + np.asarray([5], "=u8").tobytes(), b""):
         index.write_bytes(bad)
-        with pytest.raises(DataError, match=r"rows\.jsonl: .*rows\.jsonl\.idx is not the index of this file"):
+        with pytest.raises(
+            DataError, match=r"rows\.jsonl: .*rows\.jsonl\.idx is not the index of this file"
+        ):
             ps.read(energon / "rows.jsonl", format="energon")
     index.write_bytes(kept)
 
@@ -126,7 +143,11 @@ def keys(path: Path, **options: Any) -> list[str]:
 
 def test_splits_keep_their_order(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
-    assert keys(root) == keys(root, split="train", format="energon") == ["00004", "00005", "00002", "00003"]
+    assert (
+        keys(root)
+        == keys(root, split="train", format="energon")
+        == ["00004", "00005", "00002", "00003"]
+    )
     assert keys(root, split="val") == ["00000", "00001"]
     sample = ps.read(root)[0]
     assert sample == {**expected(some(6), "2.tar")[4]}
@@ -163,18 +184,25 @@ def test_what_is_excluded(tmp_path: Path, exclude: list[str], train: list[str]) 
 @pytest.mark.parametrize(
     ("exclude", "message"),
     [
-        (["9.tar"], r"split\.json: '9\.tar' is to be excluded, but is neither a shard nor a sample"),
+        (
+            ["9.tar"],
+            r"split\.json: '9\.tar' is to be excluded, but is neither a shard nor a sample",
+        ),
         (["9.tar/00001"], "is to be excluded, but is neither"),
         (["1.tar/00007"], r"1\.tar: the sample '00007' is to be excluded, but is not here"),
         (["1.tar/{0..9999999}"], "means more than 1,000,000 names"),
     ],
 )
-def test_an_exclusion_that_excludes_nothing_is_an_error(tmp_path: Path, exclude: list[str], message: str) -> None:
+def test_an_exclusion_that_excludes_nothing_is_an_error(
+    tmp_path: Path, exclude: list[str], message: str
+) -> None:
     with pytest.raises((DataError, ConfigError), match=message):
         ps.read(folder(tmp_path / "x", exclude=exclude))
 
 
-@pytest.mark.parametrize("name", ["../out.tar", "/etc/out.tar", "a/../../out.tar", "..\\out.tar", "a\0.tar"])
+@pytest.mark.parametrize(
+    "name", ["../out.tar", "/etc/out.tar", "a/../../out.tar", "..\\out.tar", "a\0.tar"]
+)
 def test_shards_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path / "out.tar", some(2))
     root = folder(tmp_path / "x", counts={name: 2}, splits={"train": [name]})
@@ -199,7 +227,10 @@ def test_configs_outside_of_the_folder_are_refused(tmp_path: Path, name: str) ->
         ({"shard_counts": {"0.tar": "2"}}, "the shard '0.tar' has '2' samples"),
         ({"shard_counts": {"0.tar": -1}}, "has -1 samples"),
         ({"shard_counts": {"0.tgz": 2}}, "'0.tgz' is no plain .tar: unpack it"),
-        ({"shard_counts": {"0.tar": 2}}, "the split 'train' names the shard '2.tar', which was not prepared"),
+        (
+            {"shard_counts": {"0.tar": 2}},
+            "the split 'train' names the shard '2.tar', which was not prepared",
+        ),
         (
             {"shard_counts": {"0.tar": 2, "1.tar": 2, "2.tar": 7}},
             r"2\.tar: this shard holds 2 samples.*prepared with 7",
@@ -217,18 +248,25 @@ def test_a_list_of_shards_that_is_damaged(tmp_path: Path, info: Any, message: st
 def test_a_split_that_is_no_list_of_shards(tmp_path: Path, splits: Any) -> None:
     root = folder(tmp_path / "x")
     put(root, "split.json", {"split_parts": splits})
-    with pytest.raises(DataError, match=r"split\.json: (there must be a list of names|split_parts must be a mapping)"):
+    with pytest.raises(
+        DataError,
+        match=r"split\.json: (there must be a list of names|split_parts must be a mapping)",
+    ):
         ps.read(root)
 
 
 def test_a_folder_that_was_not_prepared_to_its_end(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
     (root / ".nv-meta/split.json").unlink()
-    with pytest.raises(ConfigError, match=r"not prepared to its end: there is no split\.yaml or split\.json"):
+    with pytest.raises(
+        ConfigError, match=r"not prepared to its end: there is no split\.yaml or split\.json"
+    ):
         ps.read(root)
     shutil.rmtree(root / ".nv-meta")
     assert len(ps.read(root)) == 6  # a folder of tars
-    with pytest.raises(ConfigError, match=r"neither a folder with a \.nv-meta in it nor a \.jsonl file"):
+    with pytest.raises(
+        ConfigError, match=r"neither a folder with a \.nv-meta in it nor a \.jsonl file"
+    ):
         ps.read(root, format="energon")
 
 
@@ -242,7 +280,10 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
         ("lengths= does not go with", lambda: ps.read(root, lengths="json")),
         ("where= does not go with", lambda: ps.read(root, where={"json": 1})),
         ("one folder or file at a time", lambda: ps.read([root, root], format="energon")),
-        ("one folder or file at a time", lambda: ps.read([root, root / "0.tar"])),  # or its splits would be forgotten
+        (
+            "one folder or file at a time",
+            lambda: ps.read([root, root / "0.tar"]),
+        ),  # or its splits would be forgotten
     ]
     for message, call in calls:
         with pytest.raises(ConfigError, match=message):

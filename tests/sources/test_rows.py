@@ -27,9 +27,16 @@ KINDS = {
 
 
 def column(kind: str, *times: int) -> Any:
-    shaped = {"list": lambda t: [t], "fixed": lambda t: [t], "struct": lambda t: {"t": t}, "map": lambda t: [("a", t)]}
+    shaped = {
+        "list": lambda t: [t],
+        "fixed": lambda t: [t],
+        "struct": lambda t: {"t": t},
+        "map": lambda t: [("a", t)],
+    }
     if kind == "dictionary":
-        return pa.DictionaryArray.from_arrays(pa.array([*range(len(times))], pa.int32()), pa.array(times, "time64[ns]"))
+        return pa.DictionaryArray.from_arrays(
+            pa.array([*range(len(times))], pa.int32()), pa.array(times, "time64[ns]")
+        )
     return pa.array([shaped.get(kind, lambda t: t)(time) for time in times], KINDS[kind])
 
 
@@ -63,7 +70,11 @@ def test_values_are_not_cut_off_by_the_types_of_python() -> None:
     with pytest.raises(ps.DataError, match="its time of day"):
         python_values(pa.array([86_400_005], pa.date64()))
     with pytest.raises(ps.DataError, match="nanoseconds"):
-        python_values(pa.ExtensionArray.from_storage(pa.opaque(pa.time64("ns"), "t", "v"), column("plain", TIME)))
+        python_values(
+            pa.ExtensionArray.from_storage(
+                pa.opaque(pa.time64("ns"), "t", "v"), column("plain", TIME)
+            )
+        )
     with pytest.raises(ps.DataError, match="beyond those of Python's type"):
         ps.from_sequence(pa.table({"x": pa.array([1 << 40], pa.timestamp("s"))}))[0]
     for kind in KINDS:
@@ -80,8 +91,14 @@ NANOSECONDS: dict[str, tuple[Any, list[Any]]] = {
     "lists": (pa.list_(pa.timestamp("ns")), [[FINE, None], [], None]),
     "large lists": (pa.large_list(pa.timestamp("ns")), [[FINE], None]),
     "fixed lists": (pa.list_(pa.timestamp("ns"), 1), [[FINE], [None]]),
-    "structs": (pa.struct([("t", pa.timestamp("ns")), ("n", pa.int8())]), [{"t": FINE, "n": 1}, {"t": None, "n": 2}]),
-    "lists of structs": (pa.list_(pa.struct([("t", pa.timestamp("ns"))])), [[{"t": FINE}, None], None]),
+    "structs": (
+        pa.struct([("t", pa.timestamp("ns")), ("n", pa.int8())]),
+        [{"t": FINE, "n": 1}, {"t": None, "n": 2}],
+    ),
+    "lists of structs": (
+        pa.list_(pa.struct([("t", pa.timestamp("ns"))])),
+        [[{"t": FINE}, None], None],
+    ),
     "maps": (pa.map_(pa.string(), pa.timestamp("ns")), [[("a", FINE), ("b", None)], None]),
 }
 
@@ -90,7 +107,11 @@ NANOSECONDS: dict[str, tuple[Any, list[Any]]] = {
 def test_nanoseconds_are_those_of_numpy(kind: str, tmp_path: Path) -> None:
     """They were pandas' where it was installed, and an error where it was not."""
     dtype, values = NANOSECONDS[kind]
-    column = pa.array(values, pa.timestamp("ns")).cast(dtype) if kind == "in a zone" else pa.array(values, dtype)
+    column = (
+        pa.array(values, pa.timestamp("ns")).cast(dtype)
+        if kind == "in a zone"
+        else pa.array(values, dtype)
+    )
     table = pa.table({"x": column, "n": range(len(values))})
     feather.write_feather(table, tmp_path / "a.feather")
     sources = [ps.from_sequence(table), ps.read(tmp_path / "a.feather")]
@@ -103,7 +124,9 @@ def test_nanoseconds_are_those_of_numpy(kind: str, tmp_path: Path) -> None:
 
 
 def test_nanoseconds_in_dictionaries_are_those_of_numpy() -> None:
-    coded = pa.DictionaryArray.from_arrays(pa.array([1, 0, None]), pa.array([1, 2], pa.timestamp("ns")))
+    coded = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, None]), pa.array([1, 2], pa.timestamp("ns"))
+    )
     assert python_values(coded) == [np.datetime64(2, "ns"), np.datetime64(1, "ns"), None]
 
 
@@ -111,7 +134,11 @@ def test_a_batch_of_times_has_nat_for_null(tmp_path: Path) -> None:
     times = pa.array([1, None, 3], pa.timestamp("ns"))
     pq.write_table(pa.table({"x": times}), tmp_path / "a.parquet")
     batch = ps.read(tmp_path / "a.parquet").batch(3)[0]["x"]
-    assert batch.dtype == "M8[ns]" and batch.view(np.int64).tolist() == [1, np.iinfo(np.int64).min, 3]
+    assert batch.dtype == "M8[ns]" and batch.view(np.int64).tolist() == [
+        1,
+        np.iinfo(np.int64).min,
+        3,
+    ]
 
 
 TEXTS = ["a text of more than twelve letters", None, "b"]
@@ -121,14 +148,18 @@ VIEWS: dict[str, Any] = {
     "bytes": pa.array([b"x" * 20, None, b"y"], pa.binary_view()),
     "lists": pa.ListArray.from_arrays([0, 1, 2, 3], pa.array(TEXTS, pa.string_view())),
     "structs": pa.StructArray.from_arrays([pa.array(TEXTS, pa.string_view())], ["t"]),
-    "maps": ARROW.MapArray.from_arrays([0, 1, 2, 3], ["a", "b", "c"], pa.array(TEXTS, pa.string_view())),
+    "maps": ARROW.MapArray.from_arrays(
+        [0, 1, 2, 3], ["a", "b", "c"], pa.array(TEXTS, pa.string_view())
+    ),
     "views of lists": pa.array([["a"], None, ["b", None]], pa.list_view(pa.string())),
     "runs": ARROW.RunEndEncodedArray.from_arrays([2, 3], ["a", None]),
 }
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_views_and_runs_are_read_together(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_views_and_runs_are_read_together(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Arrow takes no rows from them, so they were read one by one, a slice each."""
     table = pa.table({"x": VIEWS[kind]})
     assert readable_type(table.schema.field("x").type) != table.schema.field("x").type
@@ -144,15 +175,22 @@ def test_views_and_runs_are_read_together(kind: str, tmp_path: Path, caplog: pyt
 def test_a_value_beyond_those_of_python_is_told_with_its_column(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     times = pa.array([0, 2**62], pa.timestamp("us"))
-    pq.write_table(pa.table({"text": ["a", "b"], "when": times, "in": pa.array([{"x": t} for t in times])}), path)
+    pq.write_table(
+        pa.table({"text": ["a", "b"], "when": times, "in": pa.array([{"x": t} for t in times])}),
+        path,
+    )
     assert [row["text"] for row in ps.read(path, columns=["text"])] == ["a", "b"]
     for columns, name in ((["text", "when"], "when"), (["in"], "in")):
-        with pytest.raises(ps.DataError, match=rf"a\.parquet.*row 1.*the column '{name}': .*beyond"):
+        with pytest.raises(
+            ps.DataError, match=rf"a\.parquet.*row 1.*the column '{name}': .*beyond"
+        ):
             list(ps.read(path, columns=columns))
     assert ps.read(path, columns=["when"])[0]["when"].year == 1970
 
 
-def test_reading_that_fails_for_many_rows_only_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_reading_that_fails_for_many_rows_only_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken:
         name = "broken"
 
@@ -167,4 +205,6 @@ def test_reading_that_fails_for_many_rows_only_is_logged_once(caplog: pytest.Log
     assert list(ps.from_sequence(Broken())) == list(range(8))  # type: ignore[arg-type]
     assert list(ps.from_sequence(Broken()).batch(4))  # type: ignore[arg-type]
     (record,) = caplog.records
-    assert "worked one by one, which is slow: AttributeError: no concat_batches" in record.getMessage()
+    assert (
+        "worked one by one, which is slow: AttributeError: no concat_batches" in record.getMessage()
+    )

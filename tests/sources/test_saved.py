@@ -51,7 +51,10 @@ def test_files_that_are_not_of_it_are_left_out(tmp_path: Path) -> None:
 def test_selections_lengths_and_columns_of_arrow_files_work(tmp_path: Path) -> None:
     made().save_to_disk(tmp_path / "d", num_shards=2)
     cache = tmp_path / "cache"
-    assert [row["x"] for row in ps.read(tmp_path / "d", columns=["x"], where={"x": {"min": 25}}, cache=cache)] == [
+    assert [
+        row["x"]
+        for row in ps.read(tmp_path / "d", columns=["x"], where={"x": {"min": 25}}, cache=cache)
+    ] == [
         25,
         26,
         27,
@@ -63,9 +66,13 @@ def test_selections_lengths_and_columns_of_arrow_files_work(tmp_path: Path) -> N
 
 
 def test_splits(tmp_path: Path) -> None:
-    datasets.DatasetDict({"train": made(), "test": made().select([5, 3])}).save_to_disk(tmp_path / "d")
+    datasets.DatasetDict({"train": made(), "test": made().select([5, 3])}).save_to_disk(
+        tmp_path / "d"
+    )
     assert [row["x"] for row in ps.read(tmp_path / "d", split="test")] == [5, 3]
-    assert len(ps.read(tmp_path / "d", split="train")) == 30 == len(ps.read(tmp_path / "d" / "train"))
+    assert (
+        len(ps.read(tmp_path / "d", split="train")) == 30 == len(ps.read(tmp_path / "d" / "train"))
+    )
     assert open_files(tmp_path / "d", split="test").name == "d"
     with pytest.raises(ConfigError, match="d holds the splits train, test: choose one with split="):
         ps.read(tmp_path / "d")
@@ -76,11 +83,21 @@ def test_splits(tmp_path: Path) -> None:
 
 def test_pictures_and_arrays_are_what_is_stored(tmp_path: Path) -> None:
     image: Any = pytest.importorskip("PIL.Image")
-    features = {"image": datasets.Image(), "grid": datasets.Array2D((2, 2), "int64"), "label": datasets.ClassLabel(2)}
+    features = {
+        "image": datasets.Image(),
+        "grid": datasets.Array2D((2, 2), "int64"),
+        "label": datasets.ClassLabel(2),
+    }
     rows = {"image": [image.new("RGB", (2, 2))], "grid": [np.arange(4).reshape(2, 2)], "label": [1]}
-    datasets.Dataset.from_dict(rows, features=datasets.Features(features)).save_to_disk(tmp_path / "d")
+    datasets.Dataset.from_dict(rows, features=datasets.Features(features)).save_to_disk(
+        tmp_path / "d"
+    )
     row = ps.read(tmp_path / "d")[0]
-    assert row["image"]["bytes"][:4] == b"\x89PNG" and row["grid"] == [[0, 1], [2, 3]] and row["label"] == 1
+    assert (
+        row["image"]["bytes"][:4] == b"\x89PNG"
+        and row["grid"] == [[0, 1], [2, 3]]
+        and row["label"] == 1
+    )
 
 
 def test_a_list_of_files_that_cannot_be_is_refused(tmp_path: Path) -> None:

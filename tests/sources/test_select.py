@@ -20,11 +20,18 @@ from penstock.sources import Selected, open_files
 from penstock.sources.select import normal
 
 ROWS = [
-    {"lang": ["py", "c", None, "go"][i % 4], "stars": i * 7 % 20 if i % 6 else None, "score": i / 8, "id": i}
+    {
+        "lang": ["py", "c", None, "go"][i % 4],
+        "stars": i * 7 % 20 if i % 6 else None,
+        "score": i / 8,
+        "id": i,
+    }
     for i in range(53)
 ]
 
-SCHEMA = pa.schema([("lang", pa.string()), ("stars", pa.int64()), ("score", pa.float64()), ("id", pa.int64())])
+SCHEMA = pa.schema(
+    [("lang", pa.string()), ("stars", pa.int64()), ("score", pa.float64()), ("id", pa.int64())]
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +42,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = pa.Table.from_pylist(rows, SCHEMA)
         pq.write_table(table, folder / f"{part}.parquet", row_group_size=6)
         coded = table.set_column(0, "lang", table["lang"].dictionary_encode())
-        with pa.OSFile(str(folder / f"{part}.arrow"), "wb") as sink, pa.ipc.new_file(sink, coded.schema) as writer:
+        with (
+            pa.OSFile(str(folder / f"{part}.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, coded.schema) as writer,
+        ):
             writer.write_table(coded, max_chunksize=7)
-        lines = [json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows]
+        lines = [
+            json.dumps({name: value for name, value in row.items() if value is not None})
+            for row in rows
+        ]
         (folder / f"{part}.jsonl").write_text("\n".join(lines))
-        cells = [",".join("" if value is None else str(value) for value in row.values()) for row in rows]
+        cells = [
+            ",".join("" if value is None else str(value) for value in row.values()) for row in rows
+        ]
         (folder / f"{part}.csv").write_text("lang,stars,score,id\n" + "\n".join(cells))
     return folder
 
@@ -78,7 +93,12 @@ CONDITIONS = st.fixed_dictionaries(
         ),
         "stars": st.one_of(
             STARS,
-            st.dictionaries(st.sampled_from(["min", "max", "above", "below", "not"]), STARS, min_size=1, max_size=3),
+            st.dictionaries(
+                st.sampled_from(["min", "max", "above", "below", "not"]),
+                STARS,
+                min_size=1,
+                max_size=3,
+            ),
         ),
         "score": st.dictionaries(st.sampled_from(["min", "below"]), st.floats(-1, 8), min_size=1),
     },
@@ -98,7 +118,9 @@ def test_the_rows_that_fit(kind: str, where: dict[str, Any], folder: Path) -> No
 
 
 def test_csv(folder: Path) -> None:
-    ds = ps.read(f"{folder}/*.csv", where={"stars": {"min": 5}, "lang": ["py", "c"]}, cache=folder / "cache")
+    ds = ps.read(
+        f"{folder}/*.csv", where={"stars": {"min": 5}, "lang": ["py", "c"]}, cache=folder / "cache"
+    )
     assert [row["id"] for row in ds] == [
         row["id"] for row in ROWS if fits(row, {"stars": {"min": 5}, "lang": ["py", "c"]})
     ]
@@ -122,7 +144,13 @@ def test_a_selection_is_part_of_what_a_dataset_is(folder: Path) -> None:
 def test_lengths_of_the_rows_that_fit(tmp_path: Path) -> None:
     rows = [{"ids": list(range(i % 5)), "keep": i % 2} for i in range(20)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    ds = ps.read(tmp_path / "a.parquet", columns=["ids"], lengths="ids", where={"keep": 1}, cache=tmp_path / "cache")
+    ds = ps.read(
+        tmp_path / "a.parquet",
+        columns=["ids"],
+        lengths="ids",
+        where={"keep": 1},
+        cache=tmp_path / "cache",
+    )
     assert len(ds.pack(4)) == -(-sum(i % 5 for i in range(1, 20, 2)) // 4)
 
 
@@ -131,7 +159,10 @@ def test_lengths_of_the_rows_that_fit(tmp_path: Path) -> None:
     [
         ({}, "where is empty"),
         ({"lang": {}}, "'lang' has an empty range"),
-        ({"lang": {"least": 3}}, r"'lang' has \['least'\]; known are min, max, above, below, not and hash"),
+        (
+            {"lang": {"least": 3}},
+            r"'lang' has \['least'\]; known are min, max, above, below, not and hash",
+        ),
         ({"gone": 3}, "no column 'gone'"),
         ({"stars": "many"}, "the column 'stars' holds int64 and cannot be compared with"),
         ({"lang": 3}, "the column 'lang' holds string and cannot be compared with"),
@@ -145,7 +176,9 @@ def test_what_makes_no_sense_is_refused(where: dict[str, Any], message: str, fol
 @pytest.mark.parametrize("where", [{"lnag": "py"}, {"id": 1, "lnag": {"not": "py"}}])
 def test_a_column_that_no_row_of_lines_has_is_refused(where: dict[str, Any], folder: Path) -> None:
     for _ in range(2):
-        with pytest.raises(ps.ConfigError, match=r"0\.jsonl: where: no row has 'lnag'; .*did you mean 'lang'"):
+        with pytest.raises(
+            ps.ConfigError, match=r"0\.jsonl: where: no row has 'lnag'; .*did you mean 'lang'"
+        ):
             ps.read(f"{folder}/*.jsonl", where=where, cache=folder / "cache")
 
 
@@ -154,14 +187,18 @@ def test_a_column_that_some_rows_of_lines_have_is_one(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"x": 1}\n{"x": 2, "y": null}\n{"y": 3}\n')
     (tmp_path / "c.jsonl").write_text("")
     for _ in range(2):
-        assert list(ps.read(tmp_path / "*.jsonl", where={"y": 3}, cache=tmp_path / "cache")) == [{"y": 3}]
+        assert list(ps.read(tmp_path / "*.jsonl", where={"y": 3}, cache=tmp_path / "cache")) == [
+            {"y": 3}
+        ]
         assert len(ps.read(tmp_path / "*.jsonl", where={"y": None}, cache=tmp_path / "cache")) == 4
     assert len(ps.read(tmp_path / "c.jsonl", where={"y": 3}, cache=tmp_path / "cache")) == 0
 
 
 def test_lines_with_values_of_several_types_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": "one"}\n')
-    with pytest.raises(ps.DataError, match=r"a.jsonl, rows 0 to 1: the column 'x' holds values of several types"):
+    with pytest.raises(
+        ps.DataError, match=r"a.jsonl, rows 0 to 1: the column 'x' holds values of several types"
+    ):
         ps.read(tmp_path / "a.jsonl", where={"x": 1}, cache=tmp_path / "cache")
 
 
@@ -171,7 +208,8 @@ def test_a_cache_that_cannot_be_written_costs_time_only(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("line", "value"), [('{"a": 123456789012345678901234567890}', 1), ('{"a": "\\ud800"}', "x"), ('{"a": 1}', 2**70)]
+    ("line", "value"),
+    [('{"a": 123456789012345678901234567890}', 1), ('{"a": "\\ud800"}', "x"), ('{"a": 1}', 2**70)],
 )
 def test_values_that_no_column_can_hold_are_named(tmp_path: Path, line: str, value: Any) -> None:
     (tmp_path / "a.jsonl").write_text(line + "\n" + '{"a": 1}\n')
@@ -180,7 +218,12 @@ def test_values_that_no_column_can_hold_are_named(tmp_path: Path, line: str, val
 
 
 def test_unsigned_numbers_and_views_of_bytes_are_compared(tmp_path: Path) -> None:
-    table = pa.table({"u": pa.array([2**64 - 1, 1], pa.uint64()), "b": pa.array([b"x" * 20, b"y"], pa.binary_view())})
+    table = pa.table(
+        {
+            "u": pa.array([2**64 - 1, 1], pa.uint64()),
+            "b": pa.array([b"x" * 20, b"y"], pa.binary_view()),
+        }
+    )
     with pa.ipc.new_file(str(tmp_path / "u.arrow"), table.schema) as writer:
         writer.write_table(table)
     for where in ({"u": 2**64 - 1}, {"u": {"min": 2}}, {"b": b"x" * 20}):
@@ -189,18 +232,32 @@ def test_unsigned_numbers_and_views_of_bytes_are_compared(tmp_path: Path) -> Non
 
 def test_narrow_unsigned_numbers_are_compared_with_any_number(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": pa.array([7, 200], pa.uint8())}), tmp_path / "n.parquet")
-    for where, found in (({"n": 300}, []), ({"n": {"min": -1, "max": 300}}, [7, 200]), ({"n": {"above": 7}}, [200])):
+    for where, found in (
+        ({"n": 300}, []),
+        ({"n": {"min": -1, "max": 300}}, [7, 200]),
+        ({"n": {"above": 7}}, [200]),
+    ):
         assert [row["n"] for row in ps.read(tmp_path / "n.parquet", where=where)] == found
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("ns"), pa.timestamp("s")], ids=str
+    "kind",
+    [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("ns"), pa.timestamp("s")],
+    ids=str,
 )
 def test_what_a_column_gives_selects_its_rows(kind: Any, tmp_path: Path) -> None:
     """Nanoseconds of times were cut off, and other rows chosen."""
-    pq.write_table(pa.table({"at": pa.array([10**9 + 1, 10**9 + 2], kind)}), path := tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"at": pa.array([10**9 + 1, 10**9 + 2], kind)}), path := tmp_path / "a.parquet"
+    )
     first, last = (row["at"] for row in ps.read(path))
-    for where, wanted in ((last, 1), ([first, last], 2), ({"max": last}, 2), ({"not": last}, 1), ({"below": last}, 1)):
+    for where, wanted in (
+        (last, 1),
+        ([first, last], 2),
+        ({"max": last}, 2),
+        ({"not": last}, 1),
+        ({"below": last}, 1),
+    ):
         assert len(ps.read(path, where={"at": where})) == wanted
 
 
@@ -214,7 +271,9 @@ def test_bounds_and_numbers_of_numpy_are_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_selection_is_kept_for_the_types_that_the_files_have_together(tmp_path: Path, suffix: str) -> None:
+def test_a_selection_is_kept_for_the_types_that_the_files_have_together(
+    tmp_path: Path, suffix: str
+) -> None:
     one, other = (tmp_path / f"{name}.{suffix}" for name in "ab")
     if suffix == "csv":  # 007 is a number alone, and a text beside a text
         one.write_text("x\n" + "".join(f"{number:05}\n" for number in range(100)))
@@ -225,4 +284,6 @@ def test_a_selection_is_kept_for_the_types_that_the_files_have_together(tmp_path
     low, high = {"x": {"hash": [0, 0.5]}}, {"x": {"hash": [0.5, 1]}}
     assert len(ps.read(one, where=low)) < 100
     halves = [[row["x"] for row in ps.read([one, other], where=where)] for where in (low, high)]
-    assert sorted(map(str, halves[0] + halves[1])) == sorted(str(row["x"]) for row in ps.read([one, other]))
+    assert sorted(map(str, halves[0] + halves[1])) == sorted(
+        str(row["x"]) for row in ps.read([one, other])
+    )

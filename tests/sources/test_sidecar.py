@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import write as write_tar
-from penstock.base import machine, seams
-from penstock.base.progress import Progress
-from penstock.base.seams import LocalDisk, Stat
+from penstock.engine.base import machine, seams
+from penstock.engine.base.progress import Progress
+from penstock.engine.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import index_files, index_lines, open_files, sidecar
 
@@ -77,16 +77,22 @@ def age(path: Path, seconds: float = 5) -> None:
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + int(seconds * 1e9)))
 
 
-def test_the_index_is_made_once_beside_the_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_made_once_beside_the_data(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert whole(data) == list(range(100))
     assert beside(data).stat().st_size == 96 + 8 * 101 + 4
-    monkeypatch.setattr("penstock.sources.line_index.offsets_of", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(
+        "penstock.sources.line_index.offsets_of", lambda *_: pytest.fail("made again")
+    )
     assert whole(data) == list(range(100))
 
 
 def test_index_lines_takes_what_open_files_takes(data: Path) -> None:
     data.with_name("more.jsonl").write_text("1\n2\n")
-    assert index_lines(data.parent) == index_lines(str(data.parent / "*.jsonl"), rebuild=True) == 102
+    assert (
+        index_lines(data.parent) == index_lines(str(data.parent / "*.jsonl"), rebuild=True) == 102
+    )
     data.with_name("x.parquet").touch()
     with pytest.raises(ConfigError, match="carry their own index"):
         index_lines(data.with_name("x.parquet"))
@@ -116,13 +122,18 @@ def test_a_stale_index_is_made_again(
     for _ in range(2):
         assert len(whole(data)) == rows == index_lines(data)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ([f"changed since indexed or converted, so this is done again: {data}"] * (change is stale_size))
+    assert said == (
+        [f"changed since indexed or converted, so this is done again: {data}"]
+        * (change is stale_size)
+    )
     before = beside(data).read_bytes()
     open_files(data)
     assert beside(data).read_bytes() == before
 
 
-def test_files_that_changed_are_logged_in_one_line(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_changed_are_logged_in_one_line(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = [data.with_name(f"{number}.jsonl") for number in range(7)]
     for rows in (3, 4):
         for path in files:
@@ -150,7 +161,9 @@ def test_a_folder_that_was_copied_is_read_without_a_word(
     assert not caplog.records
 
 
-def test_checksums_of_a_rewritten_file_are_made_again(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_checksums_of_a_rewritten_file_are_made_again(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = data.with_name("x.parquet")
     for value in (1, 2):  # files of one size
         pq.write_table(pa.table({"x": [value]}), path)
@@ -196,7 +209,9 @@ def test_what_is_no_file_is_no_index(data: Path, make: Callable[[Path], None]) -
 def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int) -> None:
     whole(data)
     rows, kept = sidecar.body(beside(data), sidecar.LINES, data)
-    body = bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])  # made to deceive: its digest is right
+    body = (
+        bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
+    )  # made to deceive: its digest is right
     sidecar.keep(beside(data), sidecar.LINES, sidecar.stat(data), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="are not those of this file"):
@@ -216,9 +231,7 @@ def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = list[str]()
-    program = (
-        "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
-    )
+    program = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program, str(data)],
         stdin=subprocess.PIPE,
@@ -260,7 +273,9 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
     monkeypatch.setattr(logging.getLogger("penstock"), "info", lambda text, *_: said.append(text))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with data.open() as ours:
         fcntl.flock(ours, fcntl.LOCK_EX)
-        if not (locks := Path("/proc/locks")).exists() or not locks.read_text():  # a sandbox that tells none
+        if (
+            not (locks := Path("/proc/locks")).exists() or not locks.read_text()
+        ):  # a sandbox that tells none
             return
         index = threading.Thread(target=index_lines, args=(data,))
         index.start()
@@ -301,7 +316,10 @@ def test_a_cache_that_was_given_is_used(data: Path, tmp_path: Path) -> None:
 def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
     with (
         seams.pretend(disk=Failing(closed=tmp_path)),
-        pytest.raises(StorageError, match=r"penstock-lines cannot be written \(Permission denied\).*cache=FOLDER"),
+        pytest.raises(
+            StorageError,
+            match=r"penstock-lines cannot be written \(Permission denied\).*cache=FOLDER",
+        ),
     ):
         open_files(data, cache=tmp_path / "cache")
 
@@ -309,14 +327,20 @@ def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
 def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:
     whole(data)
     age(data)
-    with seams.pretend(disk=Failing(closed=data.parent)), pytest.raises(StorageError, match="cannot be written"):
+    with (
+        seams.pretend(disk=Failing(closed=data.parent)),
+        pytest.raises(StorageError, match="cannot be written"),
+    ):
         index_lines(data, rebuild=True)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_every_effect_of_writing_an_index_may_fail(data: Path, error: int) -> None:
     for nth in range(3):
-        with seams.pretend(disk=Failing(nth, error)), pytest.raises(StorageError, match="cannot be written"):
+        with (
+            seams.pretend(disk=Failing(nth, error)),
+            pytest.raises(StorageError, match="cannot be written"),
+        ):
             open_files(data)
         assert [path.name for path in data.parent.iterdir()] == ["code.jsonl"]
     with seams.pretend(disk=Failing(99)):
@@ -330,7 +354,9 @@ def test_an_index_that_goes_while_it_is_needed_is_named(data: Path) -> None:
         pickle.loads(source).read(np.arange(2))
 
 
-def test_data_that_changes_while_it_is_indexed_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_changes_while_it_is_indexed_is_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def grow(progress: Progress, done: int) -> None:
         with data.open("a") as file:
             file.write("100\n")
@@ -355,7 +381,9 @@ def test_nothing_is_kept_in_folders_of_the_system_or_of_others(
         assert sidecar.place(data, None, "tar").is_relative_to(home)
 
 
-def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(data: Path, tmp_path: Path) -> None:
+def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(
+    data: Path, tmp_path: Path
+) -> None:
     whole(data)
     made = beside(data).stat().st_ino
     times = data.stat().st_mtime_ns
@@ -367,11 +395,15 @@ def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(data: P
     assert beside(data).stat().st_ino == made
     data.write_bytes(data.read_bytes().replace(b"57", b"58"))
     os.utime(data, ns=(times, times))
-    with pytest.raises(DataError, match=r"code\.jsonl: bytes 0 to 4,095 are not what they were when it was indexed"):
+    with pytest.raises(
+        DataError, match=r"code\.jsonl: bytes 0 to 4,095 are not what they were when it was indexed"
+    ):
         whole(data)
 
 
-def test_a_file_that_is_swapped_during_a_run_is_noticed_though_its_size_and_time_are_the_same(tmp_path: Path) -> None:
+def test_a_file_that_is_swapped_during_a_run_is_noticed_though_its_size_and_time_are_the_same(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.tar"
     write_tar(path, [("1.txt", b"one")])
     source, times = open_files(path), path.stat().st_mtime_ns
@@ -387,17 +419,25 @@ def test_a_file_that_is_swapped_during_a_run_is_noticed_though_its_size_and_time
 
 @pytest.mark.parametrize("name", ["na\udcffme", "n" * 240])
 def test_files_of_any_name_are_read(tmp_path: Path, name: str) -> None:
-    for suffix, body in {"jsonl": b'{"a": 1}\n', "csv": b"a\n1\n", "jsonl.gz": gzip.compress(b'{"a": 1}\n')}.items():
+    for suffix, body in {
+        "jsonl": b'{"a": 1}\n',
+        "csv": b"a\n1\n",
+        "jsonl.gz": gzip.compress(b'{"a": 1}\n'),
+    }.items():
         path = tmp_path / f"{name}.{suffix}"
         path.write_bytes(body)
         for _ in range(2):
             assert open_files(path).read(np.arange(1)) == [{"a": 1}]
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x")
     (tmp_path / "x").rename(tmp_path / f"{name}.parquet")
-    assert open_files(tmp_path / f"{name}.parquet", where={"a": [1]}).read(np.arange(1)) == [{"a": 1}]
+    assert open_files(tmp_path / f"{name}.parquet", where={"a": [1]}).read(np.arange(1)) == [
+        {"a": 1}
+    ]
 
 
-def test_a_killed_writer_without_nameless_files_is_swept_away(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_writer_without_nameless_files_is_swept_away(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "O_TMPFILE")  # as where a file system has no such files
     left = data.with_name(f".{beside(data).name}.tmp")
     left.write_bytes(b"half")

@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.base.seams import pretend
+from penstock.engine.base.seams import pretend
 from penstock.text import Tokenise
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]
 
 
-def write(path: Path, documents: list[list[int]] = DOCUMENTS, kind: pa.DataType | None = None) -> Path:
+def write(
+    path: Path, documents: list[list[int]] = DOCUMENTS, kind: pa.DataType | None = None
+) -> Path:
     column = pa.array(documents, kind or pa.list_(pa.int32()))
     table = pa.table({"ids": column, "name": [f"d{i}" for i in range(len(documents))]})
     if path.suffix == ".parquet":
@@ -41,7 +43,10 @@ def lengths(path: Path | list[Path], **options: object) -> list[int]:
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())])
 def test_lengths_are_those_of_the_rows(tmp_path: Path, suffix: str, kind: pa.DataType) -> None:
-    first, second = write(tmp_path / f"a.{suffix}", kind=kind), write(tmp_path / f"b.{suffix}", [[1, 2]], kind)
+    first, second = (
+        write(tmp_path / f"a.{suffix}", kind=kind),
+        write(tmp_path / f"b.{suffix}", [[1, 2]], kind),
+    )
     assert lengths([first, second]) == [len(ids) for ids in DOCUMENTS] + [2]
 
 
@@ -67,7 +72,9 @@ def test_parquet_keeps_its_lengths_beside_the_data_or_in_a_cache(tmp_path: Path)
     assert not kept.exists() and list((tmp_path / "cache").rglob("*lengths-ids"))
 
 
-def test_lengths_of_a_changed_file_are_counted_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lengths_of_a_changed_file_are_counted_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path / "a.parquet")
     first = lengths(path)
     write(path, DOCUMENTS[::-1])
@@ -119,11 +126,15 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
     pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    made: Any = Tokenizer(models.WordLevel({"<unk>": 0, "to": 1, "be": 2, "or": 3}, unk_token="<unk>"))
+    made: Any = Tokenizer(
+        models.WordLevel({"<unk>": 0, "to": 1, "be": 2, "or": 3}, unk_token="<unk>")
+    )
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
     for name, texts in (("a", TEXTS[:20]), ("b", TEXTS[20:])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        )
     return tmp_path, tmp_path / "tokenizer.json"
 
 
@@ -142,16 +153,24 @@ def test_texts_whose_tokens_were_counted_are_packed_by_plan(
 ) -> None:
     folder, tokenizer = texts
     tokens = Tokenise(tokenizer, **options)
-    features: dict[str, Any] = {"features": ("tokens",), "unpacked": ("text",)} if options.get("keep") else {}
+    features: dict[str, Any] = (
+        {"features": ("tokens",), "unpacked": ("text",)} if options.get("keep") else {}
+    )
     ds = counted(folder, tokens).shuffle(seed=3).map(tokens).pack(16, method=method, **features)
     rows = [row["tokens"][row["segment_ids"] > 0] for row in ds]
-    assert len(rows) == len(ds) and all(np.array_equal(ds[i]["tokens"][: len(row)], row) for i, row in enumerate(rows))
+    assert len(rows) == len(ds) and all(
+        np.array_equal(ds[i]["tokens"][: len(row)], row) for i, row in enumerate(rows)
+    )
     whole: Any = Tokenise(tokenizer, bos=options.get("bos"), eos=options.get("eos"))
     alone = np.concatenate([whole(text) for text in TEXTS])
     assert sorted(np.concatenate(rows).tolist()) == sorted(alone.tolist())
     if method == "concat_split" and not features:
-        streamed = ps.Loader(ps.read(folder / "*.jsonl").shuffle(seed=3).map(tokens).pack(16), lanes=1)
-        assert [row["tokens"].tolist() for row in streamed] == [row["tokens"].tolist() for row in ds]
+        streamed = ps.Loader(
+            ps.read(folder / "*.jsonl").shuffle(seed=3).map(tokens).pack(16), lanes=1
+        )
+        assert [row["tokens"].tolist() for row in streamed] == [
+            row["tokens"].tolist() for row in ds
+        ]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["each source", "the mixture"])
@@ -162,14 +181,21 @@ def test_shares_of_counted_tokens_are_exact(texts: tuple[Path, Path], late: bool
     if late:
         ds = ps.mix(flows, {"a": 1, "b": 3}, unit="tokens", seed=1).map(tokens)
     else:
-        ds = ps.mix({name: flow.map(tokens) for name, flow in flows.items()}, {"a": 1, "b": 3}, unit="tokens", seed=1)
+        ds = ps.mix(
+            {name: flow.map(tokens) for name, flow in flows.items()},
+            {"a": 1, "b": 3},
+            unit="tokens",
+            seed=1,
+        )
     given, it, longest = {"a": 0, "b": 0}, iter(ds), max(len(text.split()) + 1 for text in TEXTS)
     for _ in range(500):
         tokens_of = len(next(it))
         given[it.keys()[0][0]] += tokens_of
         assert abs(given["a"] - sum(given.values()) / 4) <= longest
     packed = ds.pack(32)
-    assert packed.plan.at(10**9) and np.array_equal(packed[40]["tokens"], list(islice(iter(packed), 41))[40]["tokens"])
+    assert packed.plan.at(10**9) and np.array_equal(
+        packed[40]["tokens"], list(islice(iter(packed), 41))[40]["tokens"]
+    )
 
 
 def test_counts_are_kept_by_what_the_tokenizer_holds(texts: tuple[Path, Path]) -> None:
@@ -186,7 +212,9 @@ def test_counts_are_kept_by_what_the_tokenizer_holds(texts: tuple[Path, Path]) -
     moved = tokenizer.rename(folder / "moved.json")
     assert lengths_by(folder, Tokenise(moved, eos=9, keep=("text",))) == [n + 1 for n in many]
     assert {path.name: path.stat().st_mtime_ns for path in folder.glob(".*lengths*")} == made
-    assert lengths_by(folder, Tokenise(split)) == many and len(kept()) == 4, "a function may change: nothing is kept"
+    assert lengths_by(folder, Tokenise(split)) == many and len(kept()) == 4, (
+        "a function may change: nothing is kept"
+    )
     assert lengths_by(folder, plain, cache=folder / "cache") == many
     assert len([*(folder / "cache").rglob("*lengths*")]) in (0, 2)
 
@@ -197,18 +225,26 @@ def lengths_by(folder: Path, tokens: Any, **options: Any) -> list[int]:
     return found[:].tolist()
 
 
-def test_other_functions_than_the_one_that_counted_leave_nothing_known(texts: tuple[Path, Path]) -> None:
+def test_other_functions_than_the_one_that_counted_leave_nothing_known(
+    texts: tuple[Path, Path],
+) -> None:
     folder, tokenizer = texts
     ds, plain = counted(folder, Tokenise(tokenizer)), ps.read(folder / "*.jsonl")
     for other in (ds.map(Tokenise(tokenizer, eos=9)), ds.map(dict), plain.map(Tokenise(tokenizer))):
         with pytest.raises(ps.IndexedError, match="lengths of the samples, which are not known"):
             other.pack(16)[0]
-    once, twice = (Tokenise(lambda texts, n=n: [[1] * n * len(text) for text in texts]) for n in (1, 2))
-    with pytest.raises(ps.IndexedError, match="lengths of the samples"):  # of one name, and another function
+    once, twice = (
+        Tokenise(lambda texts, n=n: [[1] * n * len(text) for text in texts]) for n in (1, 2)
+    )
+    with pytest.raises(
+        ps.IndexedError, match="lengths of the samples"
+    ):  # of one name, and another function
         counted(folder, once).map(twice).pack(16)[0]
     assert len(counted(folder, once).map(once).pack(16)[0]["tokens"]) == 16
     assert once.counted == twice.counted
-    mixed = ps.mix({"a": ds, "b": plain}, {"a": 1, "b": 1}, stop="first_exhausted").map(Tokenise(tokenizer))
+    mixed = ps.mix({"a": ds, "b": plain}, {"a": 1, "b": 1}, stop="first_exhausted").map(
+        Tokenise(tokenizer)
+    )
     with pytest.raises(ps.IndexedError, match="lengths of the samples"):
         mixed.pack(16)[0]
     state = iter(ds).state_dict()
@@ -238,7 +274,9 @@ class Screen:
             self.lines.append(line)
 
 
-def test_how_much_has_to_be_counted_is_told_once_before_it_begins(tmp_path: Path, monkeypatch: Any) -> None:
+def test_how_much_has_to_be_counted_is_told_once_before_it_begins(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("penstock.sources.sizes._LARGE", 40)
     calls = list[int]()
 

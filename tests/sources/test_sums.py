@@ -32,7 +32,9 @@ def test_every_flipped_bit_is_seen(size: int) -> None:
         for bit in range(8):
             flipped = bytearray(body)
             flipped[at] ^= 1 << bit
-            with pytest.raises(DataError, match=rf"bytes {at // BLOCK * BLOCK:,} to .* are not what they were"):
+            with pytest.raises(
+                DataError, match=rf"bytes {at // BLOCK * BLOCK:,} to .* are not what they were"
+            ):
                 compare(memoryview(bytes(flipped)), 0, then, "x")
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from archives import FORMATS, expected, gnu_tar, samples, some, special, write
-from penstock.base import seams
-from penstock.base.progress import Progress
+from penstock.engine.base import seams
+from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, open_files, tar_file, tar_index
 from penstock.sources.tar import Members
@@ -30,7 +30,10 @@ def by_webdataset(path: Path) -> list[dict[str, Any]]:
 
     with path.open("rb") as stream:  # its own opener leaves files open
         found = list(group_by_keys(tar_file_expander([{"url": path.name, "stream": stream}])))
-    return [{"__shard__" if name == "__url__" else name: value for name, value in sample.items()} for sample in found]
+    return [
+        {"__shard__" if name == "__url__" else name: value for name, value in sample.items()}
+        for sample in found
+    ]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -69,7 +72,9 @@ LONGER = {**LONG, f"{'e' * 120}/{'f' * 200}.txt": b"4", f"{'e' * 120}/{'f' * 200
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_gnu_tar_writes(tmp_path: Path, options: tuple[str, ...], files: dict[str, bytes]) -> None:
+def test_what_gnu_tar_writes(
+    tmp_path: Path, options: tuple[str, ...], files: dict[str, bytes]
+) -> None:
     path = gnu_tar(tmp_path / "x.tar", files, *options)
     assert samples(path) == expected(files.items(), "x.tar") == by_webdataset(path)
 
@@ -86,10 +91,23 @@ def test_what_webdataset_writes(tmp_path: Path) -> None:
 
     with TarWriter(str(tmp_path / "x.tar")) as sink:
         for number in range(9):
-            sink.write({"__key__": f"train/{number}", "txt": f"text {number}", "json": {"n": number}, "cls": number})
+            sink.write(
+                {
+                    "__key__": f"train/{number}",
+                    "txt": f"text {number}",
+                    "json": {"n": number},
+                    "cls": number,
+                }
+            )
     found = samples(tmp_path / "x.tar")
     assert found == by_webdataset(tmp_path / "x.tar")
-    assert found[3] == {"__key__": "train/3", "__shard__": "x.tar", "txt": b"text 3", "json": b'{"n": 3}', "cls": b"3"}
+    assert found[3] == {
+        "__key__": "train/3",
+        "__shard__": "x.tar",
+        "txt": b"text 3",
+        "json": b'{"n": 3}',
+        "cls": b"3",
+    }
 
 
 @given(
@@ -111,7 +129,11 @@ def test_members_lie_where_tarfile_says(
     tmp_path_factory: pytest.TempPathFactory, files: list[Any], format: str
 ) -> None:
     path = tmp_path_factory.mktemp("t") / "x.tar"
-    write(path, [(("deep/" * 30 if deep else "") + name, bytes(size)) for name, size, deep in files], format)
+    write(
+        path,
+        [(("deep/" * 30 if deep else "") + name, bytes(size)) for name, size, deep in files],
+        format,
+    )
     whole = path.read_bytes()
     members = Members(lambda at, length: whole[at : at + length], 0, len(whole), "x.tar")
     ours = [(one.name, one.start, one.data, one.size) for one in members]
@@ -142,7 +164,9 @@ def test_members_that_belong_to_no_sample(tmp_path: Path) -> None:
 
 
 def test_global_pax_headers_are_no_members(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.tar", some(3), "pax", pax={"comment": "made by a version control system"})
+    path = write(
+        tmp_path / "x.tar", some(3), "pax", pax={"comment": "made by a version control system"}
+    )
     assert samples(path) == expected(some(3), "x.tar")
     with pytest.raises(DataError, match="global pax header that names or sizes"):
         samples(write(tmp_path / "y.tar", some(3), "pax", pax={"path": "all.txt"}))
@@ -159,7 +183,9 @@ def test_a_member_of_nine_gigabytes(tmp_path: Path, format: str) -> None:
     size = 9 << 30
     info = special(tarfile.REGTYPE, size=size)
     info.name = "1.mp4"
-    behind = write(tmp_path / "rest.tar", [("1.json", b"[1]"), ("2.mp4", b"."), ("2.json", b"[2]")]).read_bytes()
+    behind = write(
+        tmp_path / "rest.tar", [("1.json", b"[1]"), ("2.mp4", b"."), ("2.json", b"[2]")]
+    ).read_bytes()
     head = info.tobuf(FORMATS[format])
     with (tmp_path / "x.tar").open("wb") as file:
         file.write(head)
@@ -184,7 +210,9 @@ class Counting(seams.LocalStore):
 
 def test_only_the_parts_asked_for_are_read(tmp_path: Path) -> None:
     members = [
-        (f"{n}.{part}", bytes(size)) for n in range(5) for part, size in (("mp4", 2_000_000), ("json", 50), ("txt", 9))
+        (f"{n}.{part}", bytes(size))
+        for n in range(5)
+        for part, size in (("mp4", 2_000_000), ("json", 50), ("txt", 9))
     ]
     path = write(tmp_path / "x.tar", members)
     store = Counting()
@@ -197,19 +225,31 @@ def test_only_the_parts_asked_for_are_read(tmp_path: Path) -> None:
     assert store.bytes < 20_000
     assert source.describe() == {"format": "tar", "rows": 5, "columns": ["json", "cls"]}
     with pytest.raises(
-        DataError, match=r"x\.tar, 0: none of the parts cls, png is in this sample, which has mp4, json, txt"
+        DataError,
+        match=r"x\.tar, 0: none of the parts cls, png is in this sample, which has mp4, json, txt",
     ):
         samples(path, columns=["cls", "png"])
     small = write(tmp_path / "y.tar", some(4))
-    assert [list(one) for one in samples(small, columns=["json"])] == [["__key__", "__shard__", "json"]] * 4
+    assert [list(one) for one in samples(small, columns=["json"])] == [
+        ["__key__", "__shard__", "json"]
+    ] * 4
 
 
 def test_archives_are_chained_in_order(tmp_path: Path) -> None:
     members = some(23)
     for part in range(4):
         write(tmp_path / f"s-{part}.tar", members[18 * part : 18 * part + 18])
-    want = [one for part in range(4) for one in expected(members[18 * part : 18 * part + 18], f"s-{part}.tar")]
-    for paths in (tmp_path, str(tmp_path / "s-{0..3}.tar"), str(tmp_path / "*.tar"), sorted(tmp_path.glob("s*.tar"))):
+    want = [
+        one
+        for part in range(4)
+        for one in expected(members[18 * part : 18 * part + 18], f"s-{part}.tar")
+    ]
+    for paths in (
+        tmp_path,
+        str(tmp_path / "s-{0..3}.tar"),
+        str(tmp_path / "*.tar"),
+        sorted(tmp_path.glob("s*.tar")),
+    ):
         source = open_files(paths)
         assert source.name == tmp_path.name
         order = np.random.default_rng(0).permutation(23)
@@ -228,7 +268,9 @@ def test_compressed_archives_are_read_through_an_unpacked_copy(tmp_path: Path) -
     assert open_files(packed, cache=cache).name == "y"
     assert {path.name for path in tmp_path.iterdir()} == {"x.tar", "y.tar.gz", "cache"}
     (tmp_path / "z.tar").write_bytes(gzip.compress(plain))
-    with pytest.raises(DataError, match=r"z\.tar, byte 0: this is gzip data, no tar archive.*name it \.tar\.gz"):
+    with pytest.raises(
+        DataError, match=r"z\.tar, byte 0: this is gzip data, no tar archive.*name it \.tar\.gz"
+    ):
         open_files(tmp_path / "z.tar")
     (tmp_path / "z.tgz").write_bytes(gzip.compress(plain))
     with pytest.raises(ConfigError, match=r"z\.tgz: rename it to z\.tar\.gz"):
@@ -249,7 +291,11 @@ def test_keys_are_found(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", members)
     index_lines(path)
     file = tar_file.open_tar(path, path, columns=None, cache=None, held=tar_file.Held(4))
-    assert file.find(["00049", "nothing", "00000", "00007", "00007"]) == {"00049": 49, "00000": 0, "00007": 7}
+    assert file.find(["00049", "nothing", "00000", "00007", "00007"]) == {
+        "00049": 49,
+        "00000": 0,
+        "00007": 7,
+    }
     assert file.find([]) == {}
 
 
@@ -281,7 +327,9 @@ def test_a_run_over_archives_resumes_and_spreads(tmp_path: Path) -> None:
     ds = ps.read(str(tmp_path / "*.tar")).shuffle(seed=3).map(key)
     assert_covers(list(ds), [f"{number:05d}" for number in range(30)])
     assert_resumes(lambda: ps.Loader(ds.batch(4, collate=list), workers=2), at_most=5)
-    assert_elastic(lambda rank, world: ps.Loader(ds, rank=rank, world_size=world, workers=0), steps=30)
+    assert_elastic(
+        lambda rank, world: ps.Loader(ds, rank=rank, world_size=world, workers=0), steps=30
+    )
 
 
 def test_indexes_are_made_ahead_of_a_run(tmp_path: Path) -> None:
@@ -293,7 +341,10 @@ def test_indexes_are_made_ahead_of_a_run(tmp_path: Path) -> None:
         write(tmp_path / f"{part}.tar", some(3 + part))
     done = CliRunner().invoke(app, ["index", str(tmp_path / "{0..1}.tar")])
     assert (done.exit_code, done.output.count("rows")) == (0, 2)
-    assert sorted(path.name for path in tmp_path.glob(".*")) == [".0.tar.penstock-tar", ".1.tar.penstock-tar"]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [
+        ".0.tar.penstock-tar",
+        ".1.tar.penstock-tar",
+    ]
     (tmp_path / "0.tar").write_bytes(write(tmp_path / "1.tar", some(9)).read_bytes()[:-9000])
     done = CliRunner().invoke(app, ["index", "--rebuild", str(tmp_path / "0.tar")])
     assert done.exit_code == 2
@@ -313,10 +364,16 @@ def test_progress_counts_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 MERGED: dict[str, tuple[list[str], str]] = {
     "numbers": (["22.0.jpg", "23.0.jpg", "23.1.jpg"], "'23' is made of 23.0.jpg, 23.1.jpg"),
-    "frames": ([f"clip.{number:03d}.jpg" for number in range(6)], "'clip' is made of clip.000.jpg, .*, ...: a key"),
+    "frames": (
+        [f"clip.{number:03d}.jpg" for number in range(6)],
+        "'clip' is made of clip.000.jpg, .*, ...: a key",
+    ),
     "fractions": (["img_0.5.txt", "img_0.75.json"], "'img_0' is made of"),
     "a copy": (["23.jpg", "23.1.jpg"], "'23' is made of 23.jpg, 23.1.jpg"),
-    "names": (["a.jpg", "john.smith.jpg", "john.doe.jpg"], "'john' is made of john.smith.jpg, john.doe.jpg"),
+    "names": (
+        ["a.jpg", "john.smith.jpg", "john.doe.jpg"],
+        "'john' is made of john.smith.jpg, john.doe.jpg",
+    ),
 }
 
 
@@ -345,12 +402,16 @@ def test_parts_with_dots_are_no_reason_to_warn(names: list[str], tmp_path: Path)
     assert len(open_files(tmp_path / "x.tar")) == len({name.partition(".")[0] for name in names})
 
 
-def test_files_that_a_dot_makes_one_sample_are_said_with_an_index_of_energon(tmp_path: Path) -> None:
+def test_files_that_a_dot_makes_one_sample_are_said_with_an_index_of_energon(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path / "x.tar", [("22.0.jpg", b""), ("23.0.jpg", b""), ("23.1.jpg", b"")])
     found = tar_index.pass_over(path, path.stat().st_size, "x.tar")
     np.asarray(found.starts, "=u8").tofile(tmp_path / "x.tar.idx")
     source = open_files(path)
     assert not list(tmp_path.glob(".*"))
-    with pytest.warns(UserWarning, match=r"x.tar: the sample '23' is made of 23.0.jpg, 23.1.jpg") as said:
+    with pytest.warns(
+        UserWarning, match=r"x.tar: the sample '23' is made of 23.0.jpg, 23.1.jpg"
+    ) as said:
         source.read(np.array([0, 1, 1]))
     assert len(said) == 1

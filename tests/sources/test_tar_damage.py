@@ -16,13 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import expected, samples, some, special, write
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import DataError, PenstockError
 from penstock.sources import index_lines, open_files, sidecar, tar_index
 from penstock.sources.held import Held
 from penstock.sources.tar_file import open_tar
 
-LONG = [*some(5), (f"{'d' * 120}/{'f' * 120}.txt", b"long"), *[(f"9{name}", body) for name, body in some(3)]]
+LONG = [
+    *some(5),
+    (f"{'d' * 120}/{'f' * 120}.txt", b"long"),
+    *[(f"9{name}", body) for name, body in some(3)],
+]
 
 
 def test_a_bad_header_in_the_middle_is_no_end(tmp_path: Path) -> None:
@@ -35,7 +39,10 @@ def test_a_bad_header_in_the_middle_is_no_end(tmp_path: Path) -> None:
     path.write_bytes(body)
     with tarfile.open(path) as archive:
         assert len(archive.getmembers()) == 15
-    with pytest.raises(DataError, match=rf"x\.tar, byte {at}: no tar header where one must be: the archive is damaged"):
+    with pytest.raises(
+        DataError,
+        match=rf"x\.tar, byte {at}: no tar header where one must be: the archive is damaged",
+    ):
         open_files(path)
 
 
@@ -58,7 +65,9 @@ def test_a_changed_header_gives_all_samples_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     # One byte: the checksum of a header is a sum, two changes may cancel out.
-    path = write(tmp_path_factory.mktemp("t") / "x.tar", LONG, data.draw(st.sampled_from(["gnu", "pax"])))
+    path = write(
+        tmp_path_factory.mktemp("t") / "x.tar", LONG, data.draw(st.sampled_from(["gnu", "pax"]))
+    )
     with tarfile.open(path) as archive:
         headers = [one.offset_data - 512 for one in archive] + [one.offset for one in archive]
     body = bytearray(path.read_bytes())
@@ -83,13 +92,17 @@ class Bounded(seams.LocalStore):
 def test_any_bytes_give_samples_or_an_error_and_no_large_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    path = write(tmp_path_factory.mktemp("t") / "x.tar", LONG, data.draw(st.sampled_from(["gnu", "pax"])))
+    path = write(
+        tmp_path_factory.mktemp("t") / "x.tar", LONG, data.draw(st.sampled_from(["gnu", "pax"]))
+    )
     body = bytearray(path.read_bytes())
     with tarfile.open(path) as archive:
         starts = [one.offset for one in archive]
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.sampled_from(starts))
-        field = data.draw(st.sampled_from([(0, 100), (124, 12), (148, 9), (257, 8), (345, 155), (512, 300)]))
+        field = data.draw(
+            st.sampled_from([(0, 100), (124, 12), (148, 9), (257, 8), (345, 155), (512, 300)])
+        )
         at = start + field[0] + data.draw(st.integers(0, field[1] - 1))
         body[at] = data.draw(st.integers(0, 255))
         fix = body[start : start + 512]
@@ -105,7 +118,9 @@ def test_any_bytes_give_samples_or_an_error_and_no_large_read(
 
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 62, (1 << 88) - 1])
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE]
+)
 def test_a_size_that_is_a_lie(tmp_path: Path, size: int, kind: bytes) -> None:
     info = special(kind, size=5)
     info.name = "1.txt"
@@ -122,7 +137,8 @@ def test_a_size_that_is_a_lie(tmp_path: Path, size: int, kind: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "records", [b"", b"8 path=a\n", b"12 path=a.bc\n", b"x", b"11 size=-1\n", b"99 path=a.b\n", b"7 path\n"]
+    "records",
+    [b"", b"8 path=a\n", b"12 path=a.bc\n", b"x", b"11 size=-1\n", b"99 path=a.b\n", b"7 path\n"],
 )
 def test_damaged_pax_records(tmp_path: Path, records: bytes) -> None:
     info = special(tarfile.XHDTYPE, size=len(records))
@@ -141,7 +157,9 @@ def test_a_long_name_without_a_member(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("n" * 200 + ".txt", b"1")])
     body = path.read_bytes()
     path.write_bytes(body[:1024] + bytes(10240))
-    with pytest.raises(DataError, match="byte 1024: the archive ends after a long name or pax header"):
+    with pytest.raises(
+        DataError, match="byte 1024: the archive ends after a long name or pax header"
+    ):
         open_files(path)
 
 
@@ -149,10 +167,17 @@ def test_what_follows_the_end(tmp_path: Path) -> None:
     one, two = (write(tmp_path / name, some(2)).read_bytes() for name in ("1.tar", "2.tar"))
     path = tmp_path / "x.tar"
     path.write_bytes(one + two)  # webdataset gives the first two samples, and no word
-    with pytest.raises(DataError, match="data follows the end of the archive: several archives in one file"):
+    with pytest.raises(
+        DataError, match="data follows the end of the archive: several archives in one file"
+    ):
         open_files(path)
-    path.write_bytes(one + bytes(2 << 20))  # a download that was given its full size before it was cut
-    with pytest.raises(DataError, match="bytes follow the end of the archive: it was not written or copied to its end"):
+    path.write_bytes(
+        one + bytes(2 << 20)
+    )  # a download that was given its full size before it was cut
+    with pytest.raises(
+        DataError,
+        match="bytes follow the end of the archive: it was not written or copied to its end",
+    ):
         open_files(path)
     path.write_bytes(one + bytes(100_100))
     assert len(samples(path)) == 2
@@ -160,10 +185,15 @@ def test_what_follows_the_end(tmp_path: Path) -> None:
 
 def test_a_key_that_comes_again_names_both_places(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("a/1.jpg", b"1"), ("a/2.jpg", b"2"), ("a/1.txt", b"3")])
-    with pytest.raises(DataError, match=r"x\.tar: the sample 'a/1' comes again.*first at byte 0, again at byte 2048"):
+    with pytest.raises(
+        DataError,
+        match=r"x\.tar: the sample 'a/1' comes again.*first at byte 0, again at byte 2048",
+    ):
         open_files(path)
     path = write(tmp_path / "y.tar", [("1.jpg", b"1"), ("1.jpg", b"2")])
-    with pytest.raises(DataError, match=r"y\.tar: '1\.jpg' comes again \(first at byte 0, again at byte 1024\)"):
+    with pytest.raises(
+        DataError, match=r"y\.tar: '1\.jpg' comes again \(first at byte 0, again at byte 1024\)"
+    ):
         open_files(path)
 
 
@@ -178,13 +208,17 @@ def test_a_key_that_comes_again_names_both_places(tmp_path: Path) -> None:
         (b"Q", "member of the unknown type 'Q'"),
     ],
 )
-def test_members_without_data_of_their_own_are_refused(tmp_path: Path, kind: bytes, message: str) -> None:
+def test_members_without_data_of_their_own_are_refused(
+    tmp_path: Path, kind: bytes, message: str
+) -> None:
     path = write(tmp_path / "x.tar", [("1.jpg", b"1"), ("1.txt", special(kind, "1.jpg"))])
     with pytest.raises(DataError, match=rf"x\.tar, byte 1024: .*{message}"):
         open_files(path)
 
 
-@pytest.mark.parametrize("options", [["--format=gnu"], ["--format=posix"], ["--format=posix", "--sparse-version=0.1"]])
+@pytest.mark.parametrize(
+    "options", [["--format=gnu"], ["--format=posix"], ["--format=posix", "--sparse-version=0.1"]]
+)
 def test_sparse_files_are_refused(tmp_path: Path, options: list[str]) -> None:
     folder = tmp_path / "x.tar.files"
     folder.mkdir()
@@ -194,7 +228,11 @@ def test_sparse_files_are_refused(tmp_path: Path, options: list[str]) -> None:
         file.write(b"x")
     os.link(folder / "2.bin", tmp_path / "keep.bin")  # so that the sparse file itself is packed
     path = tmp_path / "x.tar"
-    subprocess.run(["tar", "-S", *options, "-cf", str(path), "-C", str(folder), "2.bin"], check=True, timeout=600)
+    subprocess.run(
+        ["tar", "-S", *options, "-cf", str(path), "-C", str(folder), "2.bin"],
+        check=True,
+        timeout=600,
+    )
     with pytest.raises(DataError, match=r"2\.bin' is a sparse file, which cannot be read in place"):
         open_files(path)
 
@@ -214,7 +252,9 @@ def test_hard_links_of_gnu_tar_are_refused(tmp_path: Path) -> None:
 
 def test_parts_may_not_take_our_names(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("1.__key__", b"2")])
-    with pytest.raises(DataError, match="the part '__key__' of '1.__key__' has a name that is kept for the reader"):
+    with pytest.raises(
+        DataError, match="the part '__key__' of '1.__key__' has a name that is kept for the reader"
+    ):
         open_files(path)
 
 
@@ -255,7 +295,9 @@ def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path, value: int) ->
     open_files(path)
     index = tmp_path / ".x.tar.penstock-tar"
     whole = index.read_bytes()
-    numbers = 3 + 7 + 6 + 7 + 18 + 18 + 7  # counts, starts, digests, first members, places, sizes, ends of keys
+    numbers = (
+        3 + 7 + 6 + 7 + 18 + 18 + 7
+    )  # counts, starts, digests, first members, places, sizes, ends of keys
     digests = range(10, 16)  # these may be any
     for number in (one for one in range(numbers) if one not in digests):
         poisoned(path, 8 * number, "<i8", value)
@@ -275,7 +317,9 @@ def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path, value: int) ->
 NAMES = ["1.jpg", "1.txt", "2.jpg", "2.txt", "3.jpg", "3.txt", "4.jpg", "4.txt"]
 
 
-def energon_index(path: Path, change: Callable[[list[int]], list[int]] = lambda offsets: offsets) -> Path:
+def energon_index(
+    path: Path, change: Callable[[list[int]], list[int]] = lambda offsets: offsets
+) -> Path:
     starts = tar_index.pass_over(path, path.stat().st_size, str(path)).starts
     index = path.with_name(f"{path.name}.idx")
     index.write_bytes(np.asarray(change(starts), "=u8").tobytes())
@@ -335,13 +379,17 @@ def test_an_index_of_energon_cannot_hide_that_an_archive_was_cut(tmp_path: Path)
         open_files(path)
 
 
-def test_an_index_of_energon_that_cuts_samples_wrongly_is_found_when_they_are_read(tmp_path: Path) -> None:
+def test_an_index_of_energon_that_cuts_samples_wrongly_is_found_when_they_are_read(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path, lambda offsets: [*offsets[:3], *offsets[4:]])
     source = open_files(path)
     assert len(source) == 7
     assert len(source.read(np.array([0, 1]))) == 2
-    with pytest.raises(DataError, match=r"the offsets in .*x\.tar\.idx are not those of this archive"):
+    with pytest.raises(
+        DataError, match=r"the offsets in .*x\.tar\.idx are not those of this archive"
+    ):
         source.read(np.array([2]))
 
 
@@ -351,7 +399,9 @@ def test_an_index_of_energon_that_parts_a_sample_is_found_when_it_is_read(tmp_pa
     source = open_files(path)
     assert len(source) == 7 and not ours(path)
     assert len(source.read(np.array([0, 1, 2, 3, 5, 6]))) == 6
-    with pytest.raises(DataError, match=r"the offsets in .*x\.tar\.idx are not those of this archive"):
+    with pytest.raises(
+        DataError, match=r"the offsets in .*x\.tar\.idx are not those of this archive"
+    ):
         source.read(np.array([4]))
 
 
@@ -360,7 +410,11 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("t") / "x.tar"
-    write(path, [("a", special(tarfile.DIRTYPE)), ("a/README", b"")] + [(f"a/{one}", bytes(9)) for one in NAMES])
+    write(
+        path,
+        [("a", special(tarfile.DIRTYPE)), ("a/README", b"")]
+        + [(f"a/{one}", bytes(9)) for one in NAMES],
+    )
     with tarfile.open(path) as archive:
         members = [one.offset for one in archive]
         members.append(archive.offset)
@@ -382,5 +436,8 @@ def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
 
 def test_errors_are_of_our_kind(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no archive at all" * 100)
-    with pytest.raises(PenstockError, match="no tar header where one must be: the archive is damaged, or it is none"):
+    with pytest.raises(
+        PenstockError,
+        match="no tar header where one must be: the archive is damaged, or it is none",
+    ):
         open_files(tmp_path / "x.tar")

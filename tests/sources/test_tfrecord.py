@@ -51,7 +51,11 @@ def test_sums_are_those_of_the_definition(sizes: list[int], seed: int, times: in
 
 def test_the_sums_that_the_standard_gives() -> None:
     # RFC 3720, B.4
-    for data, want in [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)]:
+    for data, want in [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ]:
         found = crc32c(np.frombuffer(data, np.uint8), np.array([0]), np.array([32]))
         assert found.tolist() == [want]
 
@@ -59,12 +63,16 @@ def test_the_sums_that_the_standard_gives() -> None:
 def test_records_as_they_are(tmp_path: Path) -> None:
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     assert rows(path, columns=["__record__"]) == [{"__record__": each} for each in RECORDS]
-    with pytest.raises(DataError, match=r"a\.tfrecord, byte 16: .*no tf\.train\.Example.*columns=\['__record__'\]"):
+    with pytest.raises(
+        DataError, match=r"a\.tfrecord, byte 16: .*no tf\.train\.Example.*columns=\['__record__'\]"
+    ):
         rows(path)
 
 
 @pytest.mark.parametrize("chunk", [17, 100, 1 << 20])
-def test_records_that_lie_over_the_ends_of_chunks(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_lie_over_the_ends_of_chunks(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS * 3)
     assert [row["__record__"] for row in rows(path, columns=["__record__"])] == RECORDS * 3
@@ -81,11 +89,17 @@ def test_records_that_lie_over_the_ends_of_chunks(chunk: int, tmp_path: Path, mo
 def test_a_claimed_length_is_no_memory(tmp_path: Path) -> None:
     length = struct.pack("<Q", 1 << 60)
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(record(b"first") + record(b"")[:0] + length + record(length)[12:][8:] + bytes(100))
-    with pytest.raises(DataError, match=r"a\.tfrecord, byte 21: the file is cut off: a record has 1,152,9"):
+    path.write_bytes(
+        record(b"first") + record(b"")[:0] + length + record(length)[12:][8:] + bytes(100)
+    )
+    with pytest.raises(
+        DataError, match=r"a\.tfrecord, byte 21: the file is cut off: a record has 1,152,9"
+    ):
         open_files(path)
     path.write_bytes(b"\xff" * 100)
-    with pytest.raises(DataError, match=r"a\.tfrecord, byte 0: .*its checksum is not that of its bytes"):
+    with pytest.raises(
+        DataError, match=r"a\.tfrecord, byte 0: .*its checksum is not that of its bytes"
+    ):
         open_files(path)
 
 
@@ -99,7 +113,9 @@ def test_sums_are_checked_again_where_a_record_is_read(tmp_path: Path) -> None:
     path.write_bytes(body)
     os.utime(path, ns=(0, stat.st_mtime_ns))  # as where the disk itself changed a bit
     assert source.read(np.array([3]))[0]["__record__"] == RECORDS[3]
-    with pytest.raises(DataError, match=r"a\.tfrecord, byte \d+: .*its checksum is not that of its bytes"):
+    with pytest.raises(
+        DataError, match=r"a\.tfrecord, byte \d+: .*its checksum is not that of its bytes"
+    ):
         source.read(np.array([3, 4]))
 
 
@@ -128,7 +144,10 @@ def test_packed_files_and_names_with_numbers(tmp_path: Path) -> None:
 
 def test_many_files_and_none(tmp_path: Path) -> None:
     for part in range(40):
-        write_tfrecord(tmp_path / f"{part:02d}.tfrecord", [example(row) for row in example_rows(40)[part : part + 1]])
+        write_tfrecord(
+            tmp_path / f"{part:02d}.tfrecord",
+            [example(row) for row in example_rows(40)[part : part + 1]],
+        )
     assert not difference(rows(tmp_path, cache=tmp_path / "cache"), example_rows(40))
     (tmp_path / "empty.tfrecords").write_bytes(b"")
     assert rows(tmp_path / "empty.tfrecords") == []
@@ -138,8 +157,14 @@ def test_columns(tmp_path: Path) -> None:
     path = write_tfrecord(tmp_path / "a.tfrecord", [example(row) for row in example_rows(4)])
     found = rows(path, columns=["words", "__record__"])
     assert [list(row) for row in found] == [["words", "__record__"]] * 4
-    assert found[2] == {"words": ["ü0".encode(), "ü1".encode()], "__record__": example(example_rows(4)[2])}
-    with pytest.raises(DataError, match=r"a\.tfrecord, byte 0: .*no column 'nowhere' in this row, which has id, image"):
+    assert found[2] == {
+        "words": ["ü0".encode(), "ü1".encode()],
+        "__record__": example(example_rows(4)[2]),
+    }
+    with pytest.raises(
+        DataError,
+        match=r"a\.tfrecord, byte 0: .*no column 'nowhere' in this row, which has id, image",
+    ):
         rows(path, columns=["nowhere"])
     with pytest.raises(ConfigError, match="columns"):
         rows(path, columns=[])
@@ -154,7 +179,9 @@ def entry(name: str, value: bytes) -> bytes:
 
 
 def test_numbers_that_are_not_packed_and_lists_in_pieces() -> None:
-    ints = feature(3, b"\x08" + varint(5), b"\x08" + varint(-1), message(1, varint(7) + varint(300)))
+    ints = feature(
+        3, b"\x08" + varint(5), b"\x08" + varint(-1), message(1, varint(7) + varint(300))
+    )
     floats = feature(2, b"\x0d" + struct.pack("<f", 0.5), message(1, struct.pack("<2f", 1, 2)))
     found = Examples()(message(1, entry("i", ints) + entry("f", floats) + entry("none", b"")))
     want = {"f": np.array([0.5, 1, 2], np.float32), "i": np.array([5, -1, 7, 300]), "none": None}
@@ -164,14 +191,19 @@ def test_numbers_that_are_not_packed_and_lists_in_pieces() -> None:
 def test_the_last_of_two_features_of_a_name_counts_and_unknown_fields_do_not() -> None:
     unknown = varint(9 << 3) + varint(1) + message(10, b"x") + varint(11 << 3 | 1) + bytes(8)
     found = Examples()(
-        message(1, entry("x", feature(3, message(1, b"\1"))) + entry("x", feature(1, message(1, b"b")))) + unknown
+        message(
+            1, entry("x", feature(3, message(1, b"\1"))) + entry("x", feature(1, message(1, b"b")))
+        )
+        + unknown
     )
     assert found == {"x": [b"b"]}
 
 
 def test_a_sequence_example() -> None:
     steps = b"".join(message(1, feature(3, message(1, varint(step)))) for step in range(3))
-    found = Examples()(message(1, entry("id", feature(1, message(1, b"a")))) + message(2, entry("steps", steps)))
+    found = Examples()(
+        message(1, entry("id", feature(1, message(1, b"a")))) + message(2, entry("steps", steps))
+    )
     assert not difference(found, {"id": [b"a"], "steps": [np.array([step]) for step in range(3)]})
 
 

@@ -53,7 +53,9 @@ def flat(documents: list[list[int]]) -> list[int]:
 
 
 def in_memory(documents: list[list[int]], dtype: str) -> ps.Dataset:
-    return ps.from_tokens(np.asarray(flat(documents), dtype), np.cumsum([0, *map(len, documents)]), name="docs")
+    return ps.from_tokens(
+        np.asarray(flat(documents), dtype), np.cumsum([0, *map(len, documents)]), name="docs"
+    )
 
 
 @pytest.fixture
@@ -68,12 +70,19 @@ def assert_equal(read: Callable[[], ps.Dataset], memory: ps.Dataset) -> None:
     assert len(there) == len(here)
     for got, want in zip(there, here, strict=True):
         assert got.dtype == want.dtype and got.tolist() == want.tolist()
-    assert [x.tolist() for x in there[[len(here) - 1, 0]]] == [x.tolist() for x in here[[len(here) - 1, 0]]]
-    for rows in (lambda ds: ds.shuffle(seed=3).pack(7), lambda ds: ds.repeat(2).pack(16, method="best_fit")):
+    assert [x.tolist() for x in there[[len(here) - 1, 0]]] == [
+        x.tolist() for x in here[[len(here) - 1, 0]]
+    ]
+    for rows in (
+        lambda ds: ds.shuffle(seed=3).pack(7),
+        lambda ds: ds.repeat(2).pack(16, method="best_fit"),
+    ):
         packed = rows(read())
         assert len(packed) == len(rows(memory))  # planned: the lengths are known
         for got, want in zip(packed, rows(memory), strict=True):
-            assert {name: each.tolist() for name, each in got.items()} == {n: e.tolist() for n, e in want.items()}
+            assert {name: each.tolist() for name, each in got.items()} == {
+                n: e.tolist() for n, e in want.items()
+            }
     assert_resumes(lambda: ps.Loader(read().shuffle(seed=3).pack(7)), at_most=8)
 
 
@@ -86,7 +95,9 @@ def test_stores_of_their_own_tools(tool: str, stores: Path) -> None:
     assert_source(source, len)
     assert source.digest() == open_files(stores / name, **options).digest()
     assert pickle.loads(pickle.dumps(source)).read(np.array([3]))[0].tolist() == DOCUMENTS[3]
-    assert_equal(lambda: ps.read(stores / name, name="docs", **options), in_memory(DOCUMENTS, dtype))
+    assert_equal(
+        lambda: ps.read(stores / name, name="docs", **options), in_memory(DOCUMENTS, dtype)
+    )
 
 
 def test_documents_are_views_of_the_mapped_file(stores: Path) -> None:
@@ -100,12 +111,18 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     from penstock.sources.tokens import forms
 
     real = forms._ended
-    monkeypatch.setattr(forms, "_ended", lambda path, *rest: scans.append(path) or real(path, *rest))
+    monkeypatch.setattr(
+        forms, "_ended", lambda path, *rest: scans.append(path) or real(path, *rest)
+    )
     for _ in range(3):
         assert len(open_files(path, dtype="uint32", eos=EOS)) == len(DOCUMENTS)
     assert scans == [path] and (stores / ".olmo.npy.penstock-documents-uint32-0").exists()
-    with pytest.warns(UserWarning, match=r"olmo.npy: eos=40247 makes 2 documents, olmo.csv.gz tells of 10"):
-        assert len(open_files(path, dtype="uint32", eos=DOCUMENTS[0][0])) == 2  # another id has ends of its own
+    with pytest.warns(
+        UserWarning, match=r"olmo.npy: eos=40247 makes 2 documents, olmo.csv.gz tells of 10"
+    ):
+        assert (
+            len(open_files(path, dtype="uint32", eos=DOCUMENTS[0][0])) == 2
+        )  # another id has ends of its own
     assert index_files([path], rebuild=True, dtype="uint32", eos=EOS) == {path: len(DOCUMENTS)}
     assert scans == [path] * 3
 
@@ -128,7 +145,9 @@ def test_indexes_go_to_the_cache(stores: Path, tmp_path: Path) -> None:
 def test_many_files(tmp_path: Path) -> None:
     parts = [DOCUMENTS[i % 10 : i % 10 + 1 + i % 3] for i in range(catalog.MANY + 3)]
     for number, part in enumerate(parts):
-        np.concatenate([np.asarray(ids, np.uint16) for ids in part]).tofile(tmp_path / f"{number:03d}.bin")
+        np.concatenate([np.asarray(ids, np.uint16) for ids in part]).tofile(
+            tmp_path / f"{number:03d}.bin"
+        )
     every = [ids for part in parts for ids in part]
     for _ in range(2):
         ds = ps.read(tmp_path, dtype="uint16", eos=EOS)
@@ -147,7 +166,12 @@ def test_many_files(tmp_path: Path) -> None:
     chunk=st.integers(8, 40),
 )
 def test_ends_by_an_id_are_those_of_a_plain_loop(
-    documents: list[list[int]], ended: bool, dtype: Any, npy: bool, chunk: int, tmp_path_factory: Any
+    documents: list[list[int]],
+    ended: bool,
+    dtype: Any,
+    npy: bool,
+    chunk: int,
+    tmp_path_factory: Any,
 ) -> None:
     want = [[*ids, EOS] for ids in documents]
     if want and not ended:
@@ -170,23 +194,32 @@ def test_ends_by_an_id_are_those_of_a_plain_loop(
 
 def assert_windows(store: ps.Dataset, documents: list[list[int]], length: int) -> None:
     ds, tokens = ps.windows(store, length), flat(documents)
-    want = [tokens[i * length : (i + 1) * length + 1] for i in range(max(0, (len(tokens) - 1) // length))]
+    want = [
+        tokens[i * length : (i + 1) * length + 1]
+        for i in range(max(0, (len(tokens) - 1) // length))
+    ]
     assert [window.tolist() for window in ds] == want
     assert sorted(window.tolist() for window in ds.shuffle(seed=1)) == sorted(want)
 
 
 @examples(40)
 @given(
-    parts=st.lists(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=4), min_size=1, max_size=5),
+    parts=st.lists(
+        st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=4), min_size=1, max_size=5
+    ),
     length=st.integers(1, 12),
 )
-def test_windows_over_many_files(parts: list[list[list[int]]], length: int, tmp_path_factory: Any) -> None:
+def test_windows_over_many_files(
+    parts: list[list[list[int]]], length: int, tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("parts")
     for number, part in enumerate(parts):
         np.save(folder / f"{number}.npy", np.asarray(flat(part), np.uint16))
     assert_windows(ps.read(folder), [ids for part in parts for ids in part], length)
     assert_windows(
-        in_memory([ids for part in parts for ids in part], "uint16"), [ids for part in parts for ids in part], length
+        in_memory([ids for part in parts for ids in part], "uint16"),
+        [ids for part in parts for ids in part],
+        length,
     )
 
 
@@ -206,7 +239,9 @@ def test_windows_are_a_source_like_any(stores: Path) -> None:
     assert mixed.plan.counts(90, unit="tokens") == {"a": 270, "b": 540}
     state = ps.Loader(windows()).state_dict()
     with pytest.raises(ps.StateError, match="length"):
-        ps.Loader(ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 9)).load_state_dict(state)
+        ps.Loader(
+            ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 9)
+        ).load_state_dict(state)
 
 
 def test_mixture_files_name_stores(stores: Path, tmp_path: Path) -> None:
@@ -218,7 +253,9 @@ def test_mixture_files_name_stores(stores: Path, tmp_path: Path) -> None:
     ps.dump(mixed, tmp_path / "mixture.yaml")
     assert "eos: 0" in (tmp_path / "mixture.yaml").read_text()
     again = ps.load(tmp_path / "mixture.yaml")
-    assert [again[r]["tokens"].tolist() for r in range(20)] == [mixed[r]["tokens"].tolist() for r in range(20)]
+    assert [again[r]["tokens"].tolist() for r in range(20)] == [
+        mixed[r]["tokens"].tolist() for r in range(20)
+    ]
 
 
 @pytest.mark.parametrize("wrong", [ps.from_sequence([1]), ps.from_tokens([1], [0, 1]).shuffle()])
@@ -234,10 +271,22 @@ def test_windows_of_something_else(wrong: ps.Dataset, tmp_path: Path) -> None:
 
 ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
     "no type": ("x.bin", b"12", {}, ConfigError, "x.bin: it holds raw tokens"),
-    "half a token": ("x.bin", b"123", {"dtype": "uint16"}, DataError, "x.bin: 3 bytes are no whole number of uint16"),
+    "half a token": (
+        "x.bin",
+        b"123",
+        {"dtype": "uint16"},
+        DataError,
+        "x.bin: 3 bytes are no whole number of uint16",
+    ),
     "a type that there is not": ("x.bin", b"12", {"dtype": "uint12"}, ConfigError, "uint12"),
     "an id that is none": ("x.bin", b"12", {"dtype": "uint16", "eos": -1}, ConfigError, "eos=-1"),
-    "an id that is no number": ("x.bin", b"12", {"dtype": "uint16", "eos": "</s>"}, ConfigError, "eos='</s>'"),
+    "an id that is no number": (
+        "x.bin",
+        b"12",
+        {"dtype": "uint16", "eos": "</s>"},
+        ConfigError,
+        "eos='</s>'",
+    ),
     "an id that is too large": (
         "x.bin",
         b"12",
@@ -245,13 +294,43 @@ ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
         ConfigError,
         "eos=70000 is no uint16",
     ),
-    "columns": ("x.bin", b"12", {"dtype": "uint16", "columns": ["x"]}, ConfigError, "columns= does not go with"),
-    "lengths": ("x.bin", b"12", {"dtype": "uint16", "lengths": "x"}, ConfigError, "lengths= does not go with"),
+    "columns": (
+        "x.bin",
+        b"12",
+        {"dtype": "uint16", "columns": ["x"]},
+        ConfigError,
+        "columns= does not go with",
+    ),
+    "lengths": (
+        "x.bin",
+        b"12",
+        {"dtype": "uint16", "lengths": "x"},
+        ConfigError,
+        "lengths= does not go with",
+    ),
     "ids of lines": ("x.jsonl", b"1\n", {"eos": 1}, ConfigError, "eos= does not go with"),
-    "datatrove without a type": ("x.ds.index", bytes(8), {}, ConfigError, "x.ds: there is no x.ds.metadata"),
+    "datatrove without a type": (
+        "x.ds.index",
+        bytes(8),
+        {},
+        ConfigError,
+        "x.ds: there is no x.ds.metadata",
+    ),
     "a cut index": ("x.ds.index", b"123", {}, DataError, "x.ds.index: 3 bytes are no whole number"),
-    "a foreign index": ("x.idx", b"TNTIDX\0\0" + bytes(40), {}, DataError, "x.idx: it is no index of Megatron"),
-    "a later version": ("x.idx", b"MMIDIDX\0\0" + bytes([2]) + bytes(40), {}, DataError, "version 2 and type 0"),
+    "a foreign index": (
+        "x.idx",
+        b"TNTIDX\0\0" + bytes(40),
+        {},
+        DataError,
+        "x.idx: it is no index of Megatron",
+    ),
+    "a later version": (
+        "x.idx",
+        b"MMIDIDX\0\0" + bytes([2]) + bytes(40),
+        {},
+        DataError,
+        "version 2 and type 0",
+    ),
     "a table of something": (
         "x.csv.gz",
         gzip.compress(b"a,b\n"),
@@ -305,9 +384,13 @@ def test_a_type_that_the_file_does_not_have(tmp_path: Path) -> None:
         open_files(tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:.*that end elsewhere:UserWarning")  # flipped, an .idx tells of other ends
+@pytest.mark.filterwarnings(
+    "ignore:.*that end elsewhere:UserWarning"
+)  # flipped, an .idx tells of other ends
 @pytest.mark.parametrize("tool", FILES)
-def test_cut_and_flipped_files_are_refused_or_equal(tool: str, stores: Path, tmp_path: Path) -> None:
+def test_cut_and_flipped_files_are_refused_or_equal(
+    tool: str, stores: Path, tmp_path: Path
+) -> None:
     name, options, _ = TOOLS[tool]
     stem = name.partition(".")[0]
     files = [file for file in stores.glob(f"{stem}.*") if not file.name.endswith(".metadata")]
@@ -323,14 +406,20 @@ def test_cut_and_flipped_files_are_refused_or_equal(tool: str, stores: Path, tmp
         for number, body in enumerate([*cuts, *flips]):
             file.write_bytes(body)
             try:
-                source = open_files(stores / name, cache=tmp_path / f"{file.name}-{number}", **options)
+                source = open_files(
+                    stores / name, cache=tmp_path / f"{file.name}-{number}", **options
+                )
                 found = [x.tolist() for x in source.read(np.arange(len(source)))]
             except PenstockError as error:
                 assert stem in str(error)
             else:
                 # Ends by an id are those of what is there. Where a file holds nothing but ends, another one that is
                 # no less right cannot be told from it; no token is lost or doubled.
-                assert found == DOCUMENTS or (not tells and "eos" in options) or flat(found) == flat(DOCUMENTS)
+                assert (
+                    found == DOCUMENTS
+                    or (not tells and "eos" in options)
+                    or flat(found) == flat(DOCUMENTS)
+                )
         file.write_bytes(whole)
 
 
@@ -338,7 +427,9 @@ def test_cut_and_flipped_files_are_refused_or_equal(tool: str, stores: Path, tmp
 def test_an_index_that_is_kept_is_not_taken_for_another(tool: str, stores: Path) -> None:
     name, options, _ = TOOLS[tool]
     ds = open_files(stores / name, **options)
-    kept = min(stores.glob(".*penstock-documents*"), key=lambda path: name not in path.name)  # or of its .idx
+    kept = min(
+        stores.glob(".*penstock-documents*"), key=lambda path: name not in path.name
+    )  # or of its .idx
     body, cut = kept.read_bytes(), (stores / name).read_bytes()[:-8]
     for at in range(0, len(body), 7):
         kept.write_bytes(body[:at] + bytes([body[at] ^ 4]) + body[at + 1 :])
@@ -354,7 +445,9 @@ def test_an_index_that_is_kept_is_not_taken_for_another(tool: str, stores: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["levanter", "levanter-sharded"])
-def test_caches_that_are_damaged_are_refused_or_equal(tool: str, stores: Path, tmp_path: Path) -> None:
+def test_caches_that_are_damaged_are_refused_or_equal(
+    tool: str, stores: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("tensorstore")
     rng = np.random.default_rng(1)
     for n, file in enumerate(path for path in sorted((stores / tool).rglob("*")) if path.is_file()):
@@ -373,7 +466,9 @@ def test_caches_that_are_damaged_are_refused_or_equal(tool: str, stores: Path, t
                 assert tool in str(error)
             else:
                 # Chunks of compressed numbers have no digest: of those only how many there are is told.
-                assert found == DOCUMENTS or (file.parent.name == "c" and body and len(body) == len(whole)), (
+                assert found == DOCUMENTS or (
+                    file.parent.name == "c" and body and len(body) == len(whole)
+                ), (
                     file,
                     number,
                 )
@@ -387,7 +482,11 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
     for change, error, text in (
         ({"is_finished": False}, ConfigError, "did not write this cache to its end"),
         ({"total_num_rows": 7}, DataError, "do not hold the 7 rows"),
-        ({"finished_shards": ["../levanter"], "shard_rows": {"../levanter": 10}}, DataError, "does not lie below"),
+        (
+            {"finished_shards": ["../levanter"], "shard_rows": {"../levanter": 10}},
+            DataError,
+            "does not lie below",
+        ),
         ({"shard_rows": {}}, DataError, "no ledger of Levanter's, or is damaged"),
     ):
         ledger.write_text(json.dumps({**said, **change}))
@@ -400,10 +499,16 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
     told = stores / "levanter-sharded/00001_b/input_ids/data/zarr.json"
     int32 = told.read_text()
     told.write_text(int32.replace('"data_type":"int32"', '"data_type":"uint32"'))
-    with pytest.raises(DataError, match="00001_b: its tokens are uint32, those of .*00000_a are int32"):
+    with pytest.raises(
+        DataError, match="00001_b: its tokens are uint32, those of .*00000_a are int32"
+    ):
         open_files(stores / "levanter-sharded")
     told.write_text(int32)
-    shutil.copytree(stores / "levanter/input_ids", stores / "levanter-sharded/00000_a/input_ids", dirs_exist_ok=True)
+    shutil.copytree(
+        stores / "levanter/input_ids",
+        stores / "levanter-sharded/00000_a/input_ids",
+        dirs_exist_ok=True,
+    )
     with pytest.raises(DataError, match="its offsets are not those of 5 rows"):
         open_files(stores / "levanter-sharded", cache=stores / "cache")
 
@@ -449,8 +554,12 @@ def test_a_run_resumes_over_the_same_tokens_elsewhere(stores: Path, tmp_path: Pa
     next(iter(loader))
     state = loader.state_dict()
     shutil.copytree(stores, tmp_path / "moved")
-    ps.Loader(ps.read(tmp_path / "moved/datatrove-2.ds", name="docs").shuffle(seed=1)).load_state_dict(state)
-    ps.Loader(ps.read(stores / "datatrove-megatron-2.bin", name="docs").shuffle(seed=1)).load_state_dict(state)
+    ps.Loader(
+        ps.read(tmp_path / "moved/datatrove-2.ds", name="docs").shuffle(seed=1)
+    ).load_state_dict(state)
+    ps.Loader(
+        ps.read(stores / "datatrove-megatron-2.bin", name="docs").shuffle(seed=1)
+    ).load_state_dict(state)
     tokens = np.fromfile(stores / "datatrove-2.ds", np.uint16) + 1
     tokens.tofile(tmp_path / "moved/datatrove-2.ds")
     other = ps.Loader(ps.read(tmp_path / "moved/datatrove-2.ds", name="docs").shuffle(seed=1))
@@ -463,7 +572,9 @@ def test_a_run_resumes_over_the_same_tokens_elsewhere(stores: Path, tmp_path: Pa
 
 def headed(path: Path, tokens: Any, *head: int) -> Path:
     """A file as llm.c, modded-nanogpt and NeMo Automodel write it: 256 int32, then the tokens."""
-    path.write_bytes(np.asarray([*head, *[0] * (256 - len(head))], "<i4").tobytes() + tokens.tobytes())
+    path.write_bytes(
+        np.asarray([*head, *[0] * (256 - len(head))], "<i4").tobytes() + tokens.tobytes()
+    )
     return path
 
 
@@ -485,7 +596,10 @@ def test_headers_are_no_tokens(tool: str, tmp_path: Path) -> None:
         (whole,) = ps.read(path, **options)
         assert whole.dtype == dtype and whole.tolist() == ids.tolist()
     assert [len(each) for each in ps.read(path, eos=49)] == [50] * 10
-    assert [row.tolist() for row in ps.windows(ps.read(path), 4)][:2] == [ids[:5].tolist(), ids[4:9].tolist()]
+    assert [row.tolist() for row in ps.windows(ps.read(path), 4)][:2] == [
+        ids[:5].tolist(),
+        ids[4:9].tolist(),
+    ]
     with pytest.raises(ConfigError, match=f"dtype='int64' was asked for, but it holds {dtype}"):
         ps.read(path, dtype="int64")
     headed(tmp_path / "fineweb_train_000002.bin", ids[:7], head[0], head[1], 7, *head[3:])
@@ -496,7 +610,11 @@ def test_headers_are_no_tokens(tool: str, tmp_path: Path) -> None:
 def test_a_header_that_lies_is_refused(tool: str, tmp_path: Path) -> None:
     head, dtype = HEADERS[tool]
     ids = np.zeros(500, dtype)
-    for tokens, changed in ((ids[:-1], head), (np.zeros(501, dtype), head), (ids, (head[0], 99, *head[2:]))):
+    for tokens, changed in (
+        (ids[:-1], head),
+        (np.zeros(501, dtype), head),
+        (ids, (head[0], 99, *head[2:])),
+    ):
         with pytest.raises(DataError, match=r"x.bin: "):
             open_files(headed(tmp_path / "x.bin", tokens, *changed))
     whole = headed(tmp_path / "x.bin", ids, *head).read_bytes()
@@ -507,7 +625,9 @@ def test_a_header_that_lies_is_refused(tool: str, tmp_path: Path) -> None:
 
 
 def test_questions_of_an_evaluation_are_no_documents(tmp_path: Path) -> None:
-    path = headed(tmp_path / "hellaswag_val.bin", np.full(50, 65_535, np.uint16), 20240522, 1, 5, 100)
+    path = headed(
+        tmp_path / "hellaswag_val.bin", np.full(50, 65_535, np.uint16), 20240522, 1, 5, 100
+    )
     with pytest.raises(DataError, match="questions of an evaluation"):
         open_files(path, dtype="uint16")
 
@@ -529,17 +649,26 @@ def test_a_table_that_does_not_hold_all_tokens_is_refused(tokens: str, tmp_path:
 def test_a_table_of_tokens_of_another_width_is_refused(tmp_path: Path) -> None:
     np.arange(8, dtype=np.uint32).tofile(tmp_path / "x.npy")
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"0,3\n3,8\n"))
-    with pytest.raises(DataError, match="its documents hold 8 tokens, x.npy holds 16: .*dtype= is another"):
+    with pytest.raises(
+        DataError, match="its documents hold 8 tokens, x.npy holds 16: .*dtype= is another"
+    ):
         open_files(tmp_path / "x.npy", dtype="uint16")
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.npy"])
 @pytest.mark.parametrize(
     "body",
-    [b"PK\3\4" + bytes(100), gzip.compress(bytes(99), mtime=0), b"PAR1" + bytes(40), b"MMIDIDX\0\0" + bytes(41)],
+    [
+        b"PK\3\4" + bytes(100),
+        gzip.compress(bytes(99), mtime=0),
+        b"PAR1" + bytes(40),
+        b"MMIDIDX\0\0" + bytes(41),
+    ],
     ids=["zip", "gzip", "parquet", "table"],
 )
-def test_what_holds_no_tokens_by_its_first_bytes_is_refused(name: str, body: bytes, tmp_path: Path) -> None:
+def test_what_holds_no_tokens_by_its_first_bytes_is_refused(
+    name: str, body: bytes, tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(body + bytes(len(body) % 2))
     with pytest.raises(DataError, match=f"{name}: it holds .*, no raw tokens"):
         open_files(tmp_path / name, dtype="uint16")

@@ -31,7 +31,10 @@ def mapped(folder: Path, make: Counting, run: int) -> Mapped:
 
 
 @examples(200)
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60), st.integers(1, 9))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60),
+    st.integers(1, 9),
+)
 def test_sums_before_blocks_and_blocks_of_tokens(each: list[tuple[int, int]], run: int) -> None:
     sums = np.asarray(each)
     begins = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])

@@ -29,7 +29,9 @@ def write(folder: Path, suffix: str, *tables: Any) -> Path:
     for number, table in enumerate(tables):
         path = folder / f"{number:02}.{suffix}"
         made = table if isinstance(table, pa.Table) else pa.table(table)
-        pq.write_table(made, path) if suffix == "parquet" else feather.write_feather(made, path, "uncompressed")
+        pq.write_table(made, path) if suffix == "parquet" else feather.write_feather(
+            made, path, "uncompressed"
+        )
     return folder
 
 
@@ -40,11 +42,20 @@ def values(folder: Path, name: str = "x", **options: Any) -> list[Any]:
 X, Y = pa.field("x", pa.int64()), pa.field("y", pa.int64())
 
 CASTS: dict[str, tuple[list[Any], list[Any]]] = {
-    "integers that pandas made floats": ([pa.array([2**60]), pa.array([3.0, None])], [2**60, 3, None]),
+    "integers that pandas made floats": (
+        [pa.array([2**60]), pa.array([3.0, None])],
+        [2**60, 3, None],
+    ),
     "floats first": ([pa.array([3.0, None]), pa.array([1, 2], pa.int32())], [3, None, 1, 2]),
-    "true floats": ([pa.array([1, None]), pa.array([0.5, float("inf")])], [1.0, None, 0.5, float("inf")]),
+    "true floats": (
+        [pa.array([1, None]), pa.array([0.5, float("inf")])],
+        [1.0, None, 0.5, float("inf")],
+    ),
     "narrow integers": ([pa.array([1], pa.int8()), pa.array([300], pa.uint16())], [1, 300]),
-    "large unsigned integers": ([pa.array([2**63], pa.uint64()), pa.array([3.0, None])], [2**63, 3, None]),
+    "large unsigned integers": (
+        [pa.array([2**63], pa.uint64()), pa.array([3.0, None])],
+        [2**63, 3, None],
+    ),
     "narrow floats": ([pa.array([0.5], pa.float32()), pa.array([0.1])], [0.5, 0.1]),
     "fields in another order": (
         [pa.array([{"x": 1, "y": 2}]), pa.array([{"y": 4, "x": 3}, None], pa.struct([Y, X]))],
@@ -55,7 +66,10 @@ CASTS: dict[str, tuple[list[Any], list[Any]]] = {
         [{"x": 1, "y": None}, {"x": 3, "y": 4}],
     ),
     "lists of those": (
-        [pa.array([[{"x": 1, "y": 2}], []]), pa.array([None, [{"y": 4, "x": 3}]], pa.large_list(pa.struct([Y, X])))],
+        [
+            pa.array([[{"x": 1, "y": 2}], []]),
+            pa.array([None, [{"y": 4, "x": 3}]], pa.large_list(pa.struct([Y, X]))),
+        ],
         [[{"x": 1, "y": 2}], [], None, [{"x": 3, "y": 4}]],
     ),
     "dictionaries of texts": ([pa.array(["a"]), pa.array(["b"]).dictionary_encode()], ["a", "b"]),
@@ -63,13 +77,17 @@ CASTS: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASTS)
-def test_safe_differences_are_cast(tmp_path: Path, suffix: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_safe_differences_are_cast(
+    tmp_path: Path, suffix: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     columns, expected = CASTS[name]
     write(tmp_path, suffix, *({"x": column, "i": range(len(column))} for column in columns))
     for many in (catalog.MANY, 1, 1):  # the last one reads a catalog that is there
         monkeypatch.setattr(catalog, "MANY", many)
         found = values(tmp_path)
-        assert found == expected and [type(value) for value in found] == [type(value) for value in expected]
+        assert found == expected and [type(value) for value in found] == [
+            type(value) for value in expected
+        ]
         assert values(tmp_path, columns=["i", "x"]) == expected
         source = pickle.loads(pickle.dumps(open_files(tmp_path)))
         order = np.arange(len(expected))[::-1]
@@ -86,7 +104,9 @@ def test_lists_of_numbers_are_cast(tmp_path: Path, suffix: str) -> None:
     assert ps.read(tmp_path, lengths="x").pack(4)[0] is not None
 
 
-def test_a_missing_column_is_none_and_said(tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_column_is_none_and_said(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path, suffix, {"x": [1, 2]}, {"x": [3], "y": ["a"]}, {"y": ["b"], "x": [4]})
     for _ in range(2):
         assert list(ps.read(tmp_path)) == [
@@ -94,18 +114,24 @@ def test_a_missing_column_is_none_and_said(tmp_path: Path, suffix: str, caplog: 
         ]  # fmt: skip
         assert values(tmp_path, "y", columns=["y", "x"]) == [None, None, "a", "b"]
     (record,) = caplog.records
-    assert "00." in record.getMessage() and "no column 'y': its values are None" in record.getMessage()
+    assert (
+        "00." in record.getMessage() and "no column 'y': its values are None" in record.getMessage()
+    )
     assert values(tmp_path, where={"y": ["a", None]}) == [1, 2, 3]
     assert next(iter(ps.read(tmp_path).batch(4)))["x"].tolist() == [1, 2, 3, 4]
 
 
 def test_columns_that_no_file_or_only_others_have_are_refused(tmp_path: Path, suffix: str) -> None:
     write(tmp_path, suffix, {"x": [1], "a": [1]}, {"x": [3], "b": [2]})
-    with pytest.raises(DataError, match=r"01\..*: its columns are x, b, those of .*00\..* are x, a: pass columns="):
+    with pytest.raises(
+        DataError, match=r"01\..*: its columns are x, b, those of .*00\..* are x, a: pass columns="
+    ):
         ps.read(tmp_path)
     with pytest.raises(ConfigError, match="there is no column 'z'; the columns are x, a"):
         ps.read(tmp_path, columns=["x", "z"])
-    strict = pa.table({"x": [1], "y": [2]}, pa.schema([X, pa.field("y", pa.int64(), nullable=False)]))
+    strict = pa.table(
+        {"x": [1], "y": [2]}, pa.schema([X, pa.field("y", pa.int64(), nullable=False)])
+    )
     write(tmp_path, suffix, {"x": [1]}, strict)
     with pytest.raises(DataError, match="its columns are x, those of"):
         ps.read(tmp_path)
@@ -121,9 +147,14 @@ def test_columns_that_no_file_or_only_others_have_are_refused(tmp_path: Path, su
         (pa.array([{"x": "a"}]), pa.array([{"x": 1}])),
     ],
 )
-def test_other_differences_are_refused(tmp_path: Path, suffix: str, one: Column, other: Column) -> None:
+def test_other_differences_are_refused(
+    tmp_path: Path, suffix: str, one: Column, other: Column
+) -> None:
     write(tmp_path, suffix, {"x": one}, {"x": other})
-    with pytest.raises(DataError, match=r"01\..*: its column 'x' holds .*, in .*00\..* it holds .*: write them alike"):
+    with pytest.raises(
+        DataError,
+        match=r"01\..*: its column 'x' holds .*, in .*00\..* it holds .*: write them alike",
+    ):
         ps.read(tmp_path)
 
 
@@ -131,7 +162,9 @@ def test_a_value_that_does_not_fit_is_refused_where_it_is_read(tmp_path: Path, s
     write(tmp_path, suffix, {"x": [1, 2**53 + 1]}, {"x": [0.5]})
     ds = ps.read(tmp_path)
     assert ds[2] == {"x": 0.5}
-    with pytest.raises(DataError, match=rf"00\.{suffix}.*the column 'x' is int64 here and double over all files"):
+    with pytest.raises(
+        DataError, match=rf"00\.{suffix}.*the column 'x' is int64 here and double over all files"
+    ):
         list(ds)
 
 

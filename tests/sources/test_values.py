@@ -149,9 +149,7 @@ def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch)
     assert content(documents) == content([*documents]) != content(documents[::-1])
 
 
-_CODE = (
-    "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.value_digest, [a for a, _ in t.PAIRS]))"
-)
+_CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.value_digest, [a for a, _ in t.PAIRS]))"
 
 
 def test_another_process_spells_them_alike() -> None:
@@ -218,7 +216,13 @@ def test_objects_without_public_attributes_in_another_order_are_another_list(kin
 
 @pytest.mark.parametrize(
     ("value", "other"),
-    [((1, 2), [1, 2]), (np.float32(1), 1.0), (np.float32(1), np.float64(1)), ({1: 2}, {"1": 2}), (True, 1)],
+    [
+        ((1, 2), [1, 2]),
+        (np.float32(1), 1.0),
+        (np.float32(1), np.float64(1)),
+        ({1: 2}, {"1": 2}),
+        (True, 1),
+    ],
 )
 def test_another_type_is_another_value(value: Any, other: Any) -> None:
     assert content([value]) == content([value]) != content([other])
@@ -254,14 +258,18 @@ def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
     monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
     original = identity.content
-    monkeypatch.setattr("penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1])
+    monkeypatch.setattr(
+        "penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1]
+    )
     identity._items(identity._Hash(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000
 
 
 def test_bytes_that_hold_no_value_do_not_count() -> None:
     def records(fill: int) -> Any:
-        rows = np.frombuffer(bytes([fill]) * 320, np.dtype([("a", "i1"), ("b", "f8")], align=True)).copy()
+        rows = np.frombuffer(
+            bytes([fill]) * 320, np.dtype([("a", "i1"), ("b", "f8")], align=True)
+        ).copy()
         rows["a"], rows["b"] = 1, 2
         return rows
 
@@ -291,7 +299,9 @@ def test_lazy_and_nested_tensors_count_by_their_values() -> None:
     torch = pytest.importorskip("torch")
 
     def nested(number: int) -> Any:
-        return torch.nested.nested_tensor([torch.ones(2) * number, torch.ones(3)], layout=torch.jagged)
+        return torch.nested.nested_tensor(
+            [torch.ones(2) * number, torch.ones(3)], layout=torch.jagged
+        )
 
     def conjugate(number: int) -> Any:
         return torch.tensor([complex(1, number)]).conj()
@@ -380,7 +390,10 @@ class Turns(Sequence[Any]):
         (lambda x: x + 1, lambda x: x + 2),
         (lambda x: x in {"a", "b", "c"}, lambda x: x in {"a", "b", "d"}),
         (np.datetime64(1, "ns"), np.datetime64(1, "ps")),
-        (np.array([(1, 2)], [("a", "i4"), ("b", "i4")]), np.array([(1, 2)], [("b", "i4"), ("a", "i4")])),
+        (
+            np.array([(1, 2)], [("a", "i4"), ("b", "i4")]),
+            np.array([(1, 2)], [("b", "i4"), ("a", "i4")]),
+        ),
         (pa.table({"a": [1]}), pa.table({"b": [1]})),
     ],
 )
@@ -393,7 +406,10 @@ def test_tables_of_pandas_count_by_names_labels_and_categories() -> None:
     pd: Any = pytest.importorskip("pandas")
     for value, other in (
         (pd.Series([1], name="a"), pd.Series([1], name="b")),
-        (pd.Series(pd.Categorical(["a"], ["a", "b"])), pd.Series(pd.Categorical(["a"], ["b", "a"]))),
+        (
+            pd.Series(pd.Categorical(["a"], ["a", "b"])),
+            pd.Series(pd.Categorical(["a"], ["b", "a"])),
+        ),
         (pd.DataFrame({"a": [1]}).rename_axis("a"), pd.DataFrame({"a": [1]}).rename_axis("b")),
         (pd.DataFrame({1: [1]}), pd.DataFrame({"1": [1]})),
     ):
@@ -422,9 +438,17 @@ def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> Non
     sample = attrs.make_class("Sample", ["key", "_body"])
     model = pydantic.create_model("Open", __config__=pydantic.ConfigDict(extra="allow"), key=int)
     assert content([sample(1, [1])]) == content([sample(1, [1])]) != content([sample(1, [2])])
-    assert content([model(key=1, more=1)]) == content([model(key=1, more=1)]) != content([model(key=1, more=2)])
+    assert (
+        content([model(key=1, more=1)])
+        == content([model(key=1, more=1)])
+        != content([model(key=1, more=2)])
+    )
     empty = torch.empty(2, device="meta")
-    assert content([empty]) == content([empty]) != content([torch.empty(2, device="meta", dtype=torch.int32)])
+    assert (
+        content([empty])
+        == content([empty])
+        != content([torch.empty(2, device="meta", dtype=torch.int32)])
+    )
 
 
 class _FileSystem:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import index_files, open_files
 
@@ -19,7 +19,9 @@ vortex: Any = pytest.importorskip("vortex")
 
 
 def write(path: Path, numbers: range) -> Path:
-    table = pa.table({"x": list(numbers), "text": [None if i % 5 == 0 else f"ü{i}" for i in numbers]})
+    table = pa.table(
+        {"x": list(numbers), "text": [None if i % 5 == 0 else f"ü{i}" for i in numbers]}
+    )
     vortex.io.write(table, str(path))
     return path
 
@@ -27,7 +29,9 @@ def write(path: Path, numbers: range) -> Path:
 def test_columns_order_and_repeats(tmp_path: Path) -> None:
     source = open_files(write(tmp_path / "a.vortex", range(20)), columns=["text"])
     assert source.read(np.array([8, 5, 8])) == [{"text": "ü8"}, {"text": None}, {"text": "ü8"}]
-    with pytest.raises(ConfigError, match=r"a\.vortex: there is no column 'y'; the columns are x, text"):
+    with pytest.raises(
+        ConfigError, match=r"a\.vortex: there is no column 'y'; the columns are x, text"
+    ):
         open_files(tmp_path / "a.vortex", columns=["y"])
 
 

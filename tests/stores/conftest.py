@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.stores import Stores
 
 

@@ -25,7 +25,11 @@ class Site(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, folder: Path | None = None, upstream: str = "", delay: float = 0.0, host: str = "127.0.0.1"
+        self,
+        folder: Path | None = None,
+        upstream: str = "",
+        delay: float = 0.0,
+        host: str = "127.0.0.1",
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, 0), Handler)
@@ -106,11 +110,19 @@ class Handler(BaseHTTPRequestHandler):
             if start >= len(data):
                 return self.answer(416, b"")
             return self.answer(
-                206, data[start:stop], {**told, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
+                206,
+                data[start:stop],
+                {**told, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"},
             )
         return self.answer(200, data, told)
 
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, cut: int | None = None) -> None:
+    def answer(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        cut: int | None = None,
+    ) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
@@ -133,7 +145,9 @@ class Handler(BaseHTTPRequestHandler):
         gone = ("connection", "transfer-encoding", "date", "server", "content-length")
         headers = {k: v for k, v in reply.getheaders() if k.lower() not in gone}
         length = reply.getheader("content-length")
-        headers["Content-Length"] = str(len(data)) if self.command != "HEAD" or length is None else length
+        headers["Content-Length"] = (
+            str(len(data)) if self.command != "HEAD" or length is None else length
+        )
         connection.close()
         return reply.status, data, headers
 
@@ -149,7 +163,11 @@ def status(code: int, **headers: str) -> Fault:
     """This status, and nothing else."""
 
     def fault(handler: Handler) -> bool:
-        handler.answer(code, b"<Error><Code>Fault</Code></Error>", {k.replace("_", "-"): v for k, v in headers.items()})
+        handler.answer(
+            code,
+            b"<Error><Code>Fault</Code></Error>",
+            {k.replace("_", "-"): v for k, v in headers.items()},
+        )
         return True
 
     return fault
@@ -166,7 +184,9 @@ def _whole(handler: Handler) -> tuple[int, bytes, dict[str, str]]:
     if handler.server.upstream:
         return handler.asked_upstream()
     sent: list[Any] = []
-    handler.answer = lambda status, body, headers=None, cut=None: sent.append((status, body, headers or {}))  # type: ignore[method-assign]
+    handler.answer = lambda status, body, headers=None, cut=None: sent.append(
+        (status, body, headers or {})
+    )  # type: ignore[method-assign]
     handler.serve()
     del handler.answer
     return sent[0]
@@ -242,9 +262,13 @@ def moved(to: str) -> Fault:
 
 
 @contextlib.contextmanager
-def site(folder: Path | None = None, upstream: str = "", delay: float = 0.0, host: str = "127.0.0.1") -> Iterator[Site]:
+def site(
+    folder: Path | None = None, upstream: str = "", delay: float = 0.0, host: str = "127.0.0.1"
+) -> Iterator[Site]:
     server = Site(folder, upstream, delay, host)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server

@@ -32,10 +32,16 @@ def embeddings(address: IPv4Address) -> dict[str, str]:
         "translated": str(IPv6Address((0xFFFF << 48) | number)),
         "NAT64": str(IPv6Address((0x64FF9B << 96) | number)),
         "local NAT64": str(IPv6Address((0x64FF9B0001 << 80) | number)),
-        "local NAT64 of /48": str(IPv6Address(bytes.fromhex("0064ff9b0001") + v4[:2] + b"\0" + v4[2:] + bytes(5))),
+        "local NAT64 of /48": str(
+            IPv6Address(bytes.fromhex("0064ff9b0001") + v4[:2] + b"\0" + v4[2:] + bytes(5))
+        ),
         "6to4": str(IPv6Address(bytes.fromhex("2002") + v4 + bytes(10))),
-        "Teredo": str(IPv6Address(bytes.fromhex("200100004136e378") + bytes(4) + bytes(255 - b for b in v4))),
-        "ISATAP": str(IPv6Address(bytes.fromhex("2001470000000000") + bytes.fromhex("00005efe") + v4)),
+        "Teredo": str(
+            IPv6Address(bytes.fromhex("200100004136e378") + bytes(4) + bytes(255 - b for b in v4))
+        ),
+        "ISATAP": str(
+            IPv6Address(bytes.fromhex("2001470000000000") + bytes.fromhex("00005efe") + v4)
+        ),
     }
 
 
@@ -60,7 +66,13 @@ def test_a_metadata_service_is_blocked_in_every_embedding(address: str) -> None:
 
 
 def test_public_addresses_and_names_are_reached() -> None:
-    for address in ("8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2002:808:808::", "example.com"):
+    for address in (
+        "8.8.8.8",
+        "2606:4700::1111",
+        "64:ff9b::808:808",
+        "2002:808:808::",
+        "example.com",
+    ):
         assert not is_blocked(address, inside=False), address
     for address in ("127.0.0.1", "::1", "10.1.2.3", "fd12::1"):
         assert not is_blocked(address, inside=True), address

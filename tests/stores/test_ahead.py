@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.stores import Range, Stores
 from penstock.stores.ahead import Ahead, joined
 
@@ -28,7 +28,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Site]:
     folder = tmp_path_factory.mktemp("www")
     for number in range(2):
         rows = range(number * ROWS // 2, (number + 1) * ROWS // 2)
-        body = (json.dumps({"id": i, "t": "x" * random.Random(i).randint(9_000, 30_000)}) for i in rows)
+        body = (
+            json.dumps({"id": i, "t": "x" * random.Random(i).randint(9_000, 30_000)}) for i in rows
+        )
         (folder / f"{number}.jsonl").write_text("\n".join(body))
     np.save(folder / "t.npy", np.arange(200_000, dtype=np.uint32))
     with servers.site(folder) as found:
@@ -72,7 +74,11 @@ def test_row_groups_are_fetched_ahead_and_only_their_columns(tmp_path: Path) -> 
     import pyarrow.parquet as pq
 
     dice = np.random.default_rng(0)
-    columns: Any = {"id": np.arange(4_000), "a": dice.random(4_000), "b": dice.random((4_000, 9)).tolist()}
+    columns: Any = {
+        "id": np.arange(4_000),
+        "a": dice.random(4_000),
+        "b": dice.random((4_000, 9)).tolist(),
+    }
     pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=100)
     footer = pq.read_metadata(tmp_path / "x.parquet")
     chunks = [footer.row_group(n).column(m) for n in range(40) for m in (0, 1)]
@@ -80,7 +86,9 @@ def test_row_groups_are_fetched_ahead_and_only_their_columns(tmp_path: Path) -> 
     with servers.site(tmp_path) as site:
         ds = ps.read(f"{site.url}/x.parquet", columns=["id", "a"]).shuffle()
         footers, site.sent, site.most = site.sent, 0, 0
-        assert [row["id"] for row in ds] == [row["id"] for row in ps.read(tmp_path / "x.parquet", name="x").shuffle()]
+        assert [row["id"] for row in ds] == [
+            row["id"] for row in ps.read(tmp_path / "x.parquet", name="x").shuffle()
+        ]
         assert needed <= site.sent <= 1.1 * needed + footers
 
 
@@ -147,7 +155,9 @@ def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ahead.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
         assert not ahead.begin([Range("a", 5_000, 5_500)])
         assert not ahead.begin([Range("b", 0, 200)])
-        assert ahead.begin([Range("b", 0, 200)], now=True)  # what waits for the longest time is let go of
+        assert ahead.begin(
+            [Range("b", 0, 200)], now=True
+        )  # what waits for the longest time is let go of
         assert ahead.begin([Range("b", 0, 200), Range("a", 500, 590)])
         assert not ahead.begin([Range("a", 0, 90), Range("a", 5_000, 5_500)])
         assert ahead.begin([Range("a", 5_000, 5_500)], now=True)
@@ -191,9 +201,11 @@ def test_ranges_are_joined() -> None:
     assert joined([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
 
 
-def test_ranks_of_a_node_list_once(site: servers.Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ranks_of_a_node_list_once(
+    site: servers.Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """16 processes, each with a store of its own that knows nothing of the others."""
-    from penstock.base import machine
+    from penstock.engine.base import machine
 
     monkeypatch.setenv("WORLD_SIZE", "16")
     site.asked.clear()
@@ -205,12 +217,14 @@ def test_ranks_of_a_node_list_once(site: servers.Site, monkeypatch: pytest.Monke
             assert len(ps.read(f"{site.url}/{{0..1}}.jsonl", cache=tmp_path)) == ROWS
         store.close()
     assert sum(method == "HEAD" for method, *_ in site.asked) == 2
-    assert len({asked for asked in site.asked if asked[0] == "GET"}) == len([a for a in site.asked if a[0] == "GET"])
+    assert len({asked for asked in site.asked if asked[0] == "GET"}) == len(
+        [a for a in site.asked if a[0] == "GET"]
+    )
 
 
 def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is written beside has another name for a moment, and is gone when it is looked at."""
-    from penstock.base import machine
+    from penstock.engine.base import machine
     from penstock.stores import shared
     from penstock.stores.client import Found
 
@@ -223,5 +237,8 @@ def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -
     with seams.pretend(disk=Fleeting()):
         for process in (1_000_000, 1_000_001):
             monkeypatch.setattr(machine, "process", lambda process=process: process)
-            assert shared.once(["s3://a/*"], lambda process=process: asked.append(process) or found) == found
+            assert (
+                shared.once(["s3://a/*"], lambda process=process: asked.append(process) or found)
+                == found
+            )
     assert asked == [1_000_000]

@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.base import seams
 from penstock.cli.app import app
+from penstock.engine.base import seams
 from penstock.errors import ConfigError
 from penstock.stores import blocks as module
 from penstock.stores.blocks import Blocks, bytes_of, encoded, part
@@ -58,7 +58,10 @@ def test_bytes_are_asked_once(tmp_path: Path) -> None:
     again = Far()
     assert bytes(Blocks(tmp_path).read(FOUND, 0, len(DATA), again)) == DATA and not again.asked
     # Another version of the object is another object.
-    assert bytes(Blocks(tmp_path).read(FOUND._replace(etag="new"), 5, 9, again)) == DATA[5:9] and again.asked
+    assert (
+        bytes(Blocks(tmp_path).read(FOUND._replace(etag="new"), 5, 9, again)) == DATA[5:9]
+        and again.asked
+    )
 
 
 def test_no_name_tells_of_what_is_kept(tmp_path: Path) -> None:
@@ -67,7 +70,9 @@ def test_no_name_tells_of_what_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "blocks").stat().st_mode & 0o77 == 0
 
 
-def test_the_limit_is_held_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_is_held_and_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(module.LIMIT, str(100 * KIB))
     cache, ask = Blocks(tmp_path), Far()
     for seed in range(60):
@@ -88,7 +93,10 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
     path, body = tmp_path / "a-0", DATA[:9_000]
     whole = encoded(path, body)
     for at in range(0, len(whole), 37):
-        for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]):
+        for damaged in (
+            whole[:at],
+            whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :],
+        ):
             path.write_bytes(damaged)
             for start, stop in ((0, 9_000), (5_000, 5_100)):
                 found = part(path, start, stop)
@@ -114,11 +122,18 @@ def socket_at(path: Path) -> None:
         one.bind(str(path))
 
 
-ODD = {"pipe": os.mkfifo, "socket": socket_at, "link": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
+ODD = {
+    "pipe": os.mkfifo,
+    "socket": socket_at,
+    "link": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+}
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_what_is_no_file_is_no_block(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_file_is_no_block(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     cache = Blocks("c")
     cache.read(FOUND, 0, len(DATA), Far())
@@ -151,7 +166,10 @@ def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:
     other.read(FOUND._replace(etag="new"), 0, len(DATA), lambda a, b: bytes(b - a))
     version = next(block.path for block in other.all() if block.path.name.endswith("-4"))
     for stray in (here["3"].read_bytes(), version.read_bytes()):
-        for found in (lambda: cache.verify()[1] == [here["4"]], lambda: cache.read(FOUND, 0, len(DATA), Far()) == DATA):
+        for found in (
+            lambda: cache.verify()[1] == [here["4"]],
+            lambda: cache.read(FOUND, 0, len(DATA), Far()) == DATA,
+        ):
             here["4"].write_bytes(stray)
             assert found()
 
@@ -204,7 +222,12 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
     if why == "limit":
         monkeypatch.setenv(module.LIMIT, "0")
     (tmp_path / "file").write_text("")
-    cache, ask, dice, needed = Blocks(tmp_path / ("file" if why == "folder" else "cache")), Far(), random.Random(3), 0
+    cache, ask, dice, needed = (
+        Blocks(tmp_path / ("file" if why == "folder" else "cache")),
+        Far(),
+        random.Random(3),
+        0,
+    )
     with seams.pretend(disk=Disk()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cache.read(FOUND, 0, 1, Far())  # where writing alone tells that nothing is kept
@@ -213,7 +236,9 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
             assert bytes(cache.read(FOUND, start, start + 500, ask)) == DATA[start : start + 500]
             needed += 500
         for start in range(0, len(DATA), 3_000):
-            assert bytes(cache.read(FOUND, start, start + 3_000, ask)) == DATA[start : start + 3_000]
+            assert (
+                bytes(cache.read(FOUND, start, start + 3_000, ask)) == DATA[start : start + 3_000]
+            )
         assert bytes(cache.read(FOUND, 5, len(DATA) - 5, ask)) == DATA[5:-5]
     assert sum(stop - start for start, stop in ask.asked) == needed + 2 * len(DATA) - 10
     assert not list(cache.all())
@@ -286,22 +311,29 @@ def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     rounds = "400" if os.environ.get("SOAK") else "12"
     env = {**os.environ, module.LIMIT: str(120 * KIB)}
     command = [sys.executable, "-c", CREW, str(tmp_path), rounds]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=1500)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, check=False, timeout=1500
+    )
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("2 kb", 2000), ("1GiB", 1 << 30), ("0.5TB", 500_000_000_000), ("1_000", 1000)]
+    ("text", "size"),
+    [("1", 1), ("2 kb", 2000), ("1GiB", 1 << 30), ("0.5TB", 500_000_000_000), ("1_000", 1000)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "-1", "-1GB", "much", "1e400", "1 2x"])
-def test_a_limit_that_is_no_size_is_refused(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_no_size_is_refused(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(module.LIMIT, told)
-    with pytest.raises(ConfigError, match=f"PENSTOCK_CACHE_LIMIT in the environment: '{told}' is no size"):
+    with pytest.raises(
+        ConfigError, match=f"PENSTOCK_CACHE_LIMIT in the environment: '{told}' is no size"
+    ):
         Blocks(tmp_path).read(Found("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a))
 
 
@@ -314,7 +346,12 @@ def test_the_command_line(tmp_path: Path) -> None:
     cache = Blocks(tmp_path)
     cache.read(FOUND, 0, 40 * KIB, Far())
     code, told = run("info", str(tmp_path))()
-    assert code == 0 and told["blocks"] == 3 and told["bytes"] > 40 * KIB and told["limit"] > told["bytes"]
+    assert (
+        code == 0
+        and told["blocks"] == 3
+        and told["bytes"] > 40 * KIB
+        and told["limit"] > told["bytes"]
+    )
     assert run("verify", str(tmp_path))()[0] == 0
     block = next(cache.all())
     block.path.write_bytes(block.path.read_bytes()[:-9])

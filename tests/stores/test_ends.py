@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.stores import Range, Stores
 
 from . import servers
@@ -67,11 +67,16 @@ def until_silent(site: servers.Site) -> None:
 
 @pytest.mark.slow  # interrupts a process
 @pytest.mark.parametrize("workers", [0, 2])
-def test_ctrl_c_ends_a_run_whose_store_says_nothing(workers: int, site: servers.Site, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_whose_store_says_nothing(
+    workers: int, site: servers.Site, tmp_path: Path
+) -> None:
     environment = {**os.environ, "PENSTOCK_STORE_SECONDS": "600"}
     arguments = [f"{site.url}/x.parquet", str(tmp_path / "cache"), str(workers)]
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as run:
         try:
             until_silent(site)
@@ -85,7 +90,9 @@ def test_ctrl_c_ends_a_run_whose_store_says_nothing(workers: int, site: servers.
     assert "KeyboardInterrupt" in said and "waiting for" not in said, (run.returncode, said)
 
 
-def test_letting_go_waits_for_no_store(site: servers.Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letting_go_waits_for_no_store(
+    site: servers.Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "600")
     ds = ps.read(f"{site.url}/x.parquet", cache=tmp_path / "cache")
     whole = (tmp_path / "x.parquet").stat().st_size
@@ -97,6 +104,8 @@ def test_letting_go_waits_for_no_store(site: servers.Site, tmp_path: Path, monke
     del ds
     gc.collect()
     assert time.monotonic() - began < 20
-    while any(thread.name.startswith("penstock-") for thread in threading.enumerate()):  # these end too
+    while any(
+        thread.name.startswith("penstock-") for thread in threading.enumerate()
+    ):  # these end too
         assert time.monotonic() - began < 60
         time.sleep(0.05)

@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.base import machine, seams
 from penstock.cli.app import app
+from penstock.engine.base import machine, seams
 from penstock.errors import ConfigError, StorageError
 from penstock.stores import fast, general
 from penstock.stores import http as module
@@ -69,15 +69,22 @@ def test_what_passes_is_asked_again(name: str, site: servers.Site, clock: Clock)
 def test_what_does_not_pass_is_raised_by_name(name: str, site: servers.Site, clock: Clock) -> None:
     ds = ps.read(f"{site.url}/x.jsonl").map(lambda row: row)
     site.always = PASSING[name]
-    with pytest.raises(StorageError, match=rf"{site.url}/x.jsonl: .*asked \d+ times within \d+ s") as caught:
+    with pytest.raises(
+        StorageError, match=rf"{site.url}/x.jsonl: .*asked \d+ times within \d+ s"
+    ) as caught:
         seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
     assert 30 < clock.now() <= 60 and caught.value.__cause__ is None
     # No sample is to blame, so none is set aside for it.
-    with ps.Loader(ds, on_error="quarantine", max_errors=1000) as loader, pytest.raises(StorageError):
+    with (
+        ps.Loader(ds, on_error="quarantine", max_errors=1000) as loader,
+        pytest.raises(StorageError),
+    ):
         list(loader)
 
 
-def test_how_long_is_in_the_environment(site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_is_in_the_environment(
+    site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "3")
     site.always = servers.status(503)
     with pytest.raises(StorageError, match="503"):
@@ -86,10 +93,14 @@ def test_how_long_is_in_the_environment(site: servers.Site, clock: Clock, monkey
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "-inf", "1e999", "-1", "a minute", ""])
-def test_how_long_is_a_number(told: str, site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_is_a_number(
+    told: str, site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", told)
     site.faults = [servers.status(503)]
-    with pytest.raises(ConfigError, match=f"PENSTOCK_STORE_SECONDS='{told}' in the environment: write a number"):
+    with pytest.raises(
+        ConfigError, match=f"PENSTOCK_STORE_SECONDS='{told}' in the environment: write a number"
+    ):
         ps.read(f"{site.url}/x.jsonl")
     assert not site.asked and not clock.slept
 
@@ -102,7 +113,9 @@ def test_what_is_refused_is_not_asked_again(site: servers.Site, clock: Clock) ->
 
 
 @pytest.mark.parametrize("code", [403, 404, 409, 503])
-def test_no_text_of_a_server_is_in_a_message(code: int, site: servers.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_text_of_a_server_is_in_a_message(
+    code: int, site: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answers(handler: servers.Handler) -> bool:
         handler.send_response(code, f"sig={CANARY}")
         handler.send_header("Content-Length", "0")
@@ -123,7 +136,9 @@ def test_no_text_of_a_server_is_in_a_message(code: int, site: servers.Site, monk
     assert CANARY not in str(caught.value)
 
 
-def test_a_host_that_does_not_resolve_fails_within_five_seconds(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_resolve_fails_within_five_seconds(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     def resolves_nothing(*_: Any, **__: Any) -> Any:
@@ -148,7 +163,9 @@ def test_every_client_tells_a_host_that_does_not_resolve(monkeypatch: pytest.Mon
         fast.FastClient("s3://bucket").stat("s3://bucket/x")
 
 
-@pytest.mark.parametrize("place", ["[::1", "host:port", "host:99999999", "a..b", "a" * 70, "a b", ":80"])
+@pytest.mark.parametrize(
+    "place", ["[::1", "host:port", "host:99999999", "a..b", "a" * 70, "a b", ":80"]
+)
 def test_what_is_no_url_is_refused_at_once(place: str, site: servers.Site, clock: Clock) -> None:
     with pytest.raises(StorageError, match="no server has such an address"):
         seams.world.store.stat(f"http://{place}/x.jsonl")
@@ -191,19 +208,32 @@ def test_redirects_are_followed_but_not_everywhere(site: servers.Site, tmp_path:
             ps.read(f"{site.url}/x.jsonl")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "nobody.example"])
-@pytest.mark.parametrize("direct", ["127.0.0.1,localhost,2130706433,[::ffff:127.0.0.1],nobody.example", ""])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "nobody.example"]
+)
+@pytest.mark.parametrize(
+    "direct", ["127.0.0.1,localhost,2130706433,[::ffff:127.0.0.1],nobody.example", ""]
+)
 def test_nobody_outside_leads_on_to_our_own_networks(
-    host: str, direct: str, site: servers.Site, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    host: str,
+    direct: str,
+    site: servers.Site,
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if host == "nobody.example":
         monkeypatch.setattr(machine, "addresses", lambda host: ["10.11.12.13"])
     with servers.site(tmp_path / "www") as proxy:  # the way to what lies outside
-        proxy.faults = [servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")] * 2
+        proxy.faults = [
+            servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")
+        ] * 2
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", direct)
         if direct or "127" in host:
-            with pytest.raises(StorageError, match=r"far.example/x.jsonl: .*inside of this machine's network"):
+            with pytest.raises(
+                StorageError, match=r"far.example/x.jsonl: .*inside of this machine's network"
+            ):
                 ps.read("http://far.example/x.jsonl")
         else:  # what a name is for a proxy, it knows
             assert list(ps.read("http://far.example/x.jsonl")) == ROWS
@@ -225,7 +255,9 @@ HEADS = {"none": {"Transfer-Encoding": "chunked"}, "0": {"Content-Length": "0"}}
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("parts", [True, False])
-def test_a_size_that_is_not_told_is_found_out(parts: bool, head: str, site: servers.Site, tmp_path: Path) -> None:
+def test_a_size_that_is_not_told_is_found_out(
+    parts: bool, head: str, site: servers.Site, tmp_path: Path
+) -> None:
     site.always = servers.chunked(parts, HEADS[head])
     assert list(ps.read(f"{site.url}/x.jsonl", cache=tmp_path / "c")) == ROWS
     (tmp_path / "www" / "empty.jsonl").write_bytes(b"")
@@ -254,13 +286,17 @@ def test_an_answer_without_an_end_is_not_taken(
     def flood(handler: servers.Handler) -> bool:
         code, headers = FLOODS[said]
         handler.send_response(code)
-        more = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+        more = (
+            {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+        )
         for name, value in {**headers, **more}.items():
             handler.send_header(name, value)
         handler.end_headers()
         handler.close_connection, sent[0] = True, 0
         while sent[0] < 64 << 20:
-            handler.wfile.write((b"100000\r\n" if length is None else b"") + bytes(1 << 20) + b"\r\n")
+            handler.wfile.write(
+                (b"100000\r\n" if length is None else b"") + bytes(1 << 20) + b"\r\n"
+            )
             sent[0] += 1 << 20
         return True
 
@@ -275,7 +311,12 @@ class Slow:
     """A connection on which so many bytes come at a time, with so many seconds from one to the next."""
 
     def __init__(self, data: bytes, at_once: int, seconds: float, clock: Clock) -> None:
-        self._data, self._at_once, self._seconds, self._clock = io.BytesIO(data), at_once, seconds, clock
+        self._data, self._at_once, self._seconds, self._clock = (
+            io.BytesIO(data),
+            at_once,
+            seconds,
+            clock,
+        )
 
     def makefile(self, mode: str, buffering: int) -> Any:
         return self
@@ -304,7 +345,11 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
         return len(answer.read(2_000_001))
 
     assert read(1 << 14, 2.0) == 2_000_000  # slow, and honest: 8 KiB a second
-    for at_once, of in ((1, whole), (64, head + whole), (1, b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 99)):
+    for at_once, of in (
+        (1, whole),
+        (64, head + whole),
+        (1, b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 99),
+    ):
         began = clock.now()
         with pytest.raises(TimeoutError):
             read(at_once, 1.0, of)
@@ -316,7 +361,9 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
     assert clock.now() - began < 7
 
 
-def test_an_answer_that_stops_half_way_is_given_up(site: servers.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_stops_half_way_is_given_up(
+    site: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_SECONDS", 0.1)
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
     over = threading.Event()
@@ -368,7 +415,9 @@ def test_an_empty_file_of_a_server_that_knows_get_alone(site: servers.Site) -> N
     assert len(ps.read([f"{site.url}/empty.jsonl", f"{site.url}/x.jsonl"])) == len(ROWS)
 
 
-def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:
+def test_a_server_that_goes_and_comes_back(
+    site: servers.Site, tmp_path: Path, clock: Clock
+) -> None:
     ds = ps.read(f"{site.url}/x.jsonl").shuffle()
     expected = list(ds)
     site.faults = [servers.reset] * 12 + [servers.status(503)] * 3
@@ -382,7 +431,10 @@ def test_a_proxy_is_told_its_login_and_nobody_else(
 
     def login(handler: Any) -> bool:
         seen.append((handler.command, handler.headers.get("Proxy-Authorization")))
-        if handler.headers.get("Proxy-Authorization") != f"Basic {base64.b64encode(b'me:p@w').decode()}":
+        if (
+            handler.headers.get("Proxy-Authorization")
+            != f"Basic {base64.b64encode(b'me:p@w').decode()}"
+        ):
             handler.answer(407, b"")
             return True
         if handler.command == "CONNECT":
@@ -406,7 +458,9 @@ def test_a_proxy_is_told_its_login_and_nobody_else(
             ps.read("http://far.example/y.jsonl")
         assert CANARY not in str(caught.value)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    site.always = lambda handler: bool(handler.headers.get("Proxy-Authorization") and handler.answer(400, b""))
+    site.always = lambda handler: bool(
+        handler.headers.get("Proxy-Authorization") and handler.answer(400, b"")
+    )
     assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
 
 
@@ -432,7 +486,12 @@ def test_secrets_are_nowhere(
         ps.dump(ps.mix({"a": ps.read(url, cache=cache)}), tmp_path / "m.yaml")
     except ps.ConfigError as error:
         told.append(str(error))
-    for fault in (*PASSING.values(), servers.status(403), servers.status(404), servers.moved("file:///x")):
+    for fault in (
+        *PASSING.values(),
+        servers.status(403),
+        servers.status(404),
+        servers.moved("file:///x"),
+    ):
         site.always = fault
         for ask in (
             lambda: list(ds),
@@ -445,7 +504,9 @@ def test_secrets_are_nowhere(
             except Exception as error:
                 while error is not None:
                     told += [str(error), repr(error), repr(vars(error))]
-                    error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+                    error = error.__cause__ or (
+                        None if error.__suppress_context__ else error.__context__
+                    )  # type: ignore[assignment]
     out = capfd.readouterr()
     told += [caplog.text, out.out, out.err]
     for path in tmp_path.rglob("*"):
@@ -475,7 +536,11 @@ def test_braces_keep_the_password_and_the_signature(site: servers.Site) -> None:
 )
 def test_secrets_that_would_be_told_are_refused(url: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(f"sources: {{a: {{path: '{url}'}}}}\n")
-    for ask in (lambda: ps.read(url), lambda: ps.read([Path(url)]), lambda: ps.load(tmp_path / "m.yaml").plan):
+    for ask in (
+        lambda: ps.read(url),
+        lambda: ps.read([Path(url)]),
+        lambda: ps.load(tmp_path / "m.yaml").plan,
+    ):
         with pytest.raises(ps.ConfigError, match=why) as caught:
             ask()
         assert CANARY not in f"{caught.value!r} {caught.value}"
@@ -500,7 +565,11 @@ def test_urls_are_no_folders_to_write_to(tmp_path: Path, monkeypatch: pytest.Mon
             ask()
         assert CANARY not in str(caught.value)
     monkeypatch.delenv("PENSTOCK_CACHE")
-    caches = [("cache", "info", far), ("index", "x.jsonl", "--cache", far), ("info", "x.jsonl", "--cache", far)]
+    caches = [
+        ("cache", "info", far),
+        ("index", "x.jsonl", "--cache", far),
+        ("info", "x.jsonl", "--cache", far),
+    ]
     for words in (*caches, ("lint", far), ("plan", far, "--json")):
         done = CliRunner().invoke(app, words)
         assert done.exit_code != 0 and CANARY not in done.output

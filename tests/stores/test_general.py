@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
 from penstock.stores import Stores, beside, general
@@ -30,7 +30,9 @@ def memory() -> Iterator[Any]:
     fs.store.clear()
 
 
-def test_nothing_is_kept_of_what_changed_since(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_of_what_changed_since(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SIZE", 1 << 10)
     store = seams.world.store
     assert isinstance(store, Stores)
@@ -77,7 +79,9 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     class Hosted(MemoryFileSystem):  # type: ignore[misc]
         cachable = False
 
-        def __init__(self, host: str = "default", username: str = "", password: str = "", **more: Any) -> None:
+        def __init__(
+            self, host: str = "default", username: str = "", password: str = "", **more: Any
+        ) -> None:
             super().__init__(**more)
             self.store = found[f"{username}:{password}@{host}" if username else host]
 
@@ -93,7 +97,10 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for scheme in ("hdfs", "sftp"):
         monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, scheme, Hosted)  # type: ignore[attr-defined]
     for name in ("default", "far", "me:pw@far"):
-        rows = {f"/d/{number}.jsonl": json.dumps({"is": f"{name} {number}"}).encode() for number in range(3)}
+        rows = {
+            f"/d/{number}.jsonl": json.dumps({"is": f"{name} {number}"}).encode()
+            for number in range(3)
+        }
         found[name] = {path: MemoryFile(path=path, data=data) for path, data in rows.items()}
     return found
 
@@ -105,16 +112,28 @@ def test_a_host_is_told_or_left_out(hosts: dict[str, Any]) -> None:
         assert list(ps.read(f"{place}/*.jsonl")) == list(ps.read(place)) == rows
         assert list(ps.read(f"{place[:-1]}**/{{1..2}}.jsonl")) == rows[1:]
         assert str(next(iter(find(place)))) == f"{place}/0.jsonl"
-        assert beside(f"{place}/m.yaml", "0.jsonl") == beside(f"{place}/e/m.yaml", "../0.jsonl") == f"{place}/0.jsonl"
+        assert (
+            beside(f"{place}/m.yaml", "0.jsonl")
+            == beside(f"{place}/e/m.yaml", "../0.jsonl")
+            == f"{place}/0.jsonl"
+        )
 
 
 def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> None:
     place, rows = "sftp://me:pw@far/d", [{"is": f"me:pw@far {number}"} for number in range(3)]
     with seams.world.store.looking(None):  # type: ignore[attr-defined]
-        found = [[str(path) for path in find(given)] for given in ("sftp://far/d/*.jsonl", f"{place}/*.jsonl", place)]
+        found = [
+            [str(path) for path in find(given)]
+            for given in ("sftp://far/d/*.jsonl", f"{place}/*.jsonl", place)
+        ]
     assert found[1] == found[2] != found[0] and "pw" not in str(found)
     hosts["far"].clear()
-    for given in (f"{place}/*.jsonl", place, f"{place[:-1]}**/{{0..2}}.jsonl", f"{place}/{{0..1}}.jsonl"):
+    for given in (
+        f"{place}/*.jsonl",
+        place,
+        f"{place[:-1]}**/{{0..2}}.jsonl",
+        f"{place}/{{0..1}}.jsonl",
+    ):
         ds = ps.read(given, cache=tmp_path)
         assert list(ds) == rows[: len(ds)] and len(ds) >= 2 and "pw" not in repr(ds)
     with pytest.raises(ConfigError, match="no object 'sftp://far/e#~"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = [
@@ -35,9 +35,12 @@ class Nginx:
             self.port = free.getsockname()[1]
         self.url, self._conf = f"http://127.0.0.1:{self.port}", folder / "nginx.conf"
         temp = " ".join(
-            f"{name}_temp_path {folder}/tmp;" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+            f"{name}_temp_path {folder}/tmp;"
+            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
-        own = "user root root; " if os.geteuid() == 0 else ""  # else its workers may not read these folders
+        own = (
+            "user root root; " if os.geteuid() == 0 else ""
+        )  # else its workers may not read these folders
         self._conf.write_text(
             f"{own}daemon off; pid {folder}/pid; error_log {folder}/log; events {{}}\n"
             f"http {{ access_log {folder}/access; {temp} server {{ listen 127.0.0.1:{self.port}; root {folder}/www; }} }}\n"
@@ -46,7 +49,9 @@ class Nginx:
 
     def start(self) -> None:
         assert NGINX is not None
-        self._process = subprocess.Popen([NGINX, "-c", str(self._conf), "-e", "stderr"], stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [NGINX, "-c", str(self._conf), "-e", "stderr"], stderr=subprocess.DEVNULL
+        )
         until = time.monotonic() + 60
         while time.monotonic() < until:
             with socket.socket() as probe:
@@ -67,7 +72,9 @@ def nginx(tmp_path: Path) -> Iterator[Nginx]:
     (tmp_path / "www").mkdir(mode=0o755)
     for number in range(3):
         part = ROWS[number * 300 : number * 300 + 300]
-        (tmp_path / "www" / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+        (tmp_path / "www" / f"{number}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in part)
+        )
     server = Nginx(tmp_path)
     server.start()
     try:
@@ -89,7 +96,9 @@ def test_a_run_over_nginx_is_the_run_over_the_folder(nginx: Nginx, tmp_path: Pat
 def test_a_server_that_is_stopped_and_started(nginx: Nginx, tmp_path: Path) -> None:
     with seams.pretend(sched=seams.LocalSched()):
         ds = ps.read(f"{nginx.url}/{{0..2}}.jsonl", name="x").shuffle()
-        expected = [row["id"] for row in ps.read(str(tmp_path / "www" / "*.jsonl"), name="x").shuffle()]
+        expected = [
+            row["id"] for row in ps.read(str(tmp_path / "www" / "*.jsonl"), name="x").shuffle()
+        ]
         for _ in range(2):
             nginx.stop()
             again = threading.Timer(0.3, nginx.start)

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import foreign_formats
 import penstock as ps
-from penstock.base import seams
 from penstock.cli.app import app
+from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.mixture_files import read_model
 from penstock.report.changes import changes
@@ -43,7 +43,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     (folder / "a").mkdir()
     for number in range(3):
-        (folder / "a" / f"{number}.jsonl").write_bytes(lines(ROWS[number * 100 : number * 100 + 100]))
+        (folder / "a" / f"{number}.jsonl").write_bytes(
+            lines(ROWS[number * 100 : number * 100 + 100])
+        )
     (folder / "b").mkdir()
     (folder / "b" / "x.jsonl.gz").write_bytes(gzip.compress(lines(ROWS)))
     return folder
@@ -84,8 +86,17 @@ def test_paths_globs_braces_and_folders(memory: str) -> None:
 
     three = [f"{memory}/a/{number}.jsonl" for number in range(3)]
     assert names(f"{memory}/a/1.jsonl") == three[1:2]
-    assert names(f"{memory}/a/*.jsonl") == names(f"{memory}/a") == names(f"{memory}/a/[!x].js*") == three
-    assert names(f"{memory}/**/{{0,2}}.jsonl") == names(f"{memory}/a/{{0,2}}.jsonl") == [three[0], three[2]]
+    assert (
+        names(f"{memory}/a/*.jsonl")
+        == names(f"{memory}/a")
+        == names(f"{memory}/a/[!x].js*")
+        == three
+    )
+    assert (
+        names(f"{memory}/**/{{0,2}}.jsonl")
+        == names(f"{memory}/a/{{0,2}}.jsonl")
+        == [three[0], three[2]]
+    )
     assert names([three[2], three[0]]) == [three[0], three[2]]
     assert names(f"{memory}/**/*.jsonl*") == [*three, f"{memory}/b/x.jsonl.gz"]
     with pytest.raises(ConfigError, match=r"no object 'memory://d/a/7.jsonl'"):
@@ -105,16 +116,22 @@ def test_lines_and_archives_over_http(web: servers.Site, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
-def test_an_address_in_brackets_is_no_glob(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_in_brackets_is_no_glob(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with servers.site(data, host="::1") as web:
         for direct in ("::1", "[::1]"):
             monkeypatch.setenv("no_proxy", direct)
             assert list(ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path / direct)) == ROWS
         assert list(ps.read(f"{web.url.replace('[', 'me:pw@[')}/a/1.jsonl")) == ROWS[100:200]
-        with pytest.raises(ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*as the store has it"):
+        with pytest.raises(
+            ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*as the store has it"
+        ):
             ps.read(f"{web.url}/c.jsonl")
-        with pytest.raises(ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not tell"):
+        with pytest.raises(
+            ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not tell"
+        ):
             ps.read(f"{web.url}/a/*.jsonl")
 
 
@@ -170,7 +187,8 @@ def tar(folder: Path) -> foreign_formats.Made:
             info.size = i
             out.addfile(info, io.BytesIO(b"x" * i))
     return foreign_formats.Made(
-        folder / "t.tar", [{"__key__": f"{i:03}", "__shard__": "t.tar", "txt": b"x" * i} for i in range(40)]
+        folder / "t.tar",
+        [{"__key__": f"{i:03}", "__shard__": "t.tar", "txt": b"x" * i} for i in range(40)],
     )
 
 
@@ -231,12 +249,15 @@ def test_folders_of_others_are_refused_by_name(kind: str) -> None:
     fs.store.clear()
 
 
-def test_a_run_over_a_store_is_the_run_over_a_folder(web: servers.Site, data: Path, tmp_path: Path) -> None:
+def test_a_run_over_a_store_is_the_run_over_a_folder(
+    web: servers.Site, data: Path, tmp_path: Path
+) -> None:
     def run(source: Any, **options: Any) -> list[Any]:
         ds = ps.read(source, name="x", cache=tmp_path).shuffle().batch(7)
         with ps.Loader(ds, rank=0, world_size=1, **options) as loader:
             return [
-                [row["id"] for row in batch] if isinstance(batch, list) else batch["id"].tolist() for batch in loader
+                [row["id"] for row in batch] if isinstance(batch, list) else batch["id"].tolist()
+                for batch in loader
             ]
 
     url = f"{web.url}/a/{{0..2}}.jsonl"
@@ -249,10 +270,15 @@ def test_workers_open_stores_themselves(web: servers.Site, data: Path, tmp_path:
     ds = ps.read(f"{web.url}/a/{{0..2}}.jsonl", name="x", cache=tmp_path).shuffle().batch(10)
     list(ds)
     web.asked.clear()
-    with seams.pretend(sched=seams.LocalSched()), ps.Loader(ds, workers=2, executor="processes") as loader:
+    with (
+        seams.pretend(sched=seams.LocalSched()),
+        ps.Loader(ds, workers=2, executor="processes") as loader,
+    ):
         found = list(loader)
     assert len(found) == 30 and found[3]["id"].tolist() == ds[3]["id"].tolist()
-    assert not any(method == "HEAD" for method, *_ in web.asked)  # the version that is pinned travels with the work
+    assert not any(
+        method == "HEAD" for method, *_ in web.asked
+    )  # the version that is pinned travels with the work
 
 
 def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
@@ -263,7 +289,8 @@ def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
         assert ds[0] == ROWS[0]
         path.write_bytes(lines(ROWS[::-1]))
         with pytest.raises(
-            StorageError, match=r"http://127.*/x.jsonl was changed.*it had .* version \w+, now .* version"
+            StorageError,
+            match=r"http://127.*/x.jsonl was changed.*it had .* version \w+, now .* version",
         ) as caught:
             list(ds)
         assert not isinstance(caught.value, DataError)
@@ -278,14 +305,21 @@ def test_a_time_tells_what_changed_where_there_is_no_etag(tmp_path: Path) -> Non
         assert seams.world.store.read(f"{site.url}/x.bin", 0, 50) == b"a" * 50
         path.write_bytes(b"b" * 100)
         times.append("Sat, 01 Aug 2026 10:00:02 GMT")
-        with pytest.raises(StorageError, match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified"):
+        with pytest.raises(
+            StorageError,
+            match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified",
+        ):
             seams.world.store.read(f"{site.url}/x.bin", 50, 50)
 
 
 def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
     def answers(handler: Any) -> bool:
         parts = parse_qs(urlsplit(handler.path).query)
-        who = base64.b64decode((handler.headers.get("Authorization") or "Basic ")[6:]).decode().partition(":")[0]
+        who = (
+            base64.b64decode((handler.headers.get("Authorization") or "Basic ")[6:])
+            .decode()
+            .partition(":")[0]
+        )
         handler.path = f"/{who or parts['id'][0]}"
         return False
 
@@ -301,10 +335,15 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
         whole = ps.read(f"{site.url}/x.jsonl?id={{0..2}}&sig=a", cache=tmp_path / "c", name="x")
         assert sorted(row["of"] for row in whole) == [0] * 5 + [1] * 5 + [2] * 5
         site.asked.clear()
-        again = ps.read(f"{site.url}/x.jsonl?id=1&sig=b", cache=tmp_path / "c")  # another signature, the same object
+        again = ps.read(
+            f"{site.url}/x.jsonl?id=1&sig=b", cache=tmp_path / "c"
+        )  # another signature, the same object
         assert len(list(again)) == 5 and not any(method == "GET" for method, *_ in site.asked)
         name = told(urls[0])
-        with seams.pretend(store=Stores(seams.LocalStore())), pytest.raises(ConfigError, match="give it whole"):
+        with (
+            seams.pretend(store=Stores(seams.LocalStore())),
+            pytest.raises(ConfigError, match="give it whole"),
+        ):
             ps.read(name)
 
 
@@ -317,7 +356,9 @@ def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
             path.write_bytes(body)
             with store.looking(str(tmp_path / "cache")):
                 store.look([f"{site.url}/x.bin"])
-            store.ahead([Range(f"{site.url}/x.bin", 0, 100)])  # forgotten where the object is looked at anew
+            store.ahead(
+                [Range(f"{site.url}/x.bin", 0, 100)]
+            )  # forgotten where the object is looked at anew
             assert store.read(f"{site.url}/x.bin") == body
     assert not (tmp_path / "cache").exists()
 
@@ -348,20 +389,26 @@ def test_a_mixture_file_gives_its_login_to_what_is_beside_it(tmp_path: Path) -> 
         "include: base.yaml\nsources: {a: {path: 'd/{0..1}.jsonl'}, in: {mixture: /in.yaml}}\n"
     )
     (www / "in.yaml").write_text("sources: {b: {path: ./d/2.jsonl}}\n")
-    (www / "bad.yaml").write_text("sources: {a: {path: d/7.jsonl}, b: {path: d/0.jsonl, split: x}}\n")
+    (www / "bad.yaml").write_text(
+        "sources: {a: {path: d/7.jsonl}, b: {path: d/0.jsonl, split: x}}\n"
+    )
     with servers.site(www) as web, servers.site(www) as other:
         web.login = f"Basic {base64.b64encode(b'me:p@w').decode()}"
         url = web.url.replace("//", "//me:p%40w@")
         ds = ps.load(f"{url}/mix.yaml?token=signed")
         assert list(ds.limit(30)) == list(ps.load(f"{other.url}/mix.yaml").limit(30))
         assert all("?" not in path or path.startswith("/mix.yaml") for _, path, _ in web.asked)
-        with pytest.raises(ConfigError, match=r"no object 'http://127.0.0.1:\d+/d/7.jsonl") as caught:
+        with pytest.raises(
+            ConfigError, match=r"no object 'http://127.0.0.1:\d+/d/7.jsonl"
+        ) as caught:
             ps.load(f"{url}/bad.yaml")
         assert "p%40w" not in str(caught.value) + repr(ds)
         told = changes(*(read_model(f"{place}/mix.yaml")[0] for place in (url, other.url)))  # type: ignore[arg-type]
         assert told and "p%40w" not in str(told)
         (www / "far.yaml").write_text(f"sources: {{a: {{path: '{other.url}/d/0.jsonl'}}}}\n")
-        other.always = lambda handler: bool(handler.headers.get("Authorization") and handler.answer(400, b""))
+        other.always = lambda handler: bool(
+            handler.headers.get("Authorization") and handler.answer(400, b"")
+        )
         assert list(ps.load(f"{url}/far.yaml").limit(2))
 
 
@@ -377,24 +424,45 @@ def test_the_command_line_takes_mixture_files_of_stores(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(text.replace("3", "4") + "split: {held_out: 10%}\n")
     with servers.site(tmp_path) as web:
         web.login = f"Basic {base64.b64encode(b'me:p@w').decode()}"
-        one, two = (f"{web.url.replace('//', '//me:p%40w@')}/{name}.yaml" for name in ("mix", "other"))
+        one, two = (
+            f"{web.url.replace('//', '//me:p%40w@')}/{name}.yaml" for name in ("mix", "other")
+        )
         near, far = (run("plan", where, "--json") for where in (tmp_path / "mix.yaml", one))
         plans = [json.loads(told) | {"mixture": ""} for _, told in (near, far)]
         assert plans[0] == plans[1] and near[0] == far[0] == 0
-        asked = [("at", one, 3, "--read"), ("find", one, "a", 3), ("simulate", one, "--batch", 4), ("lint", one, two)]
-        for words in (*asked, ("seen", one), ("leaks", two), ("report", one, "-o", tmp_path / "r.html")):
+        asked = [
+            ("at", one, 3, "--read"),
+            ("find", one, "a", 3),
+            ("simulate", one, "--batch", 4),
+            ("lint", one, two),
+        ]
+        for words in (
+            *asked,
+            ("seen", one),
+            ("leaks", two),
+            ("report", one, "-o", tmp_path / "r.html"),
+        ):
             assert run(*words)[0] == 0, (words, run(*words)[1])
         assert "p%40w" not in (tmp_path / "r.html").read_text()
         assert run("diff", one, two)[0] == run("leaks", one, two)[0] == 1
-        assert run("run", one, "--steps", 5)[0] == run("plan", f"file://{tmp_path}/mix.yaml")[0] == 0
+        assert (
+            run("run", one, "--steps", 5)[0] == run("plan", f"file://{tmp_path}/mix.yaml")[0] == 0
+        )
         code, told = run("plan", one.replace("mix", "none"))
         assert code == 2 and "none.yaml" in told and "there is no such object" in told
-    assert run("plan", "s3://bucket/x?sig=p%40w")[0] == run("plan", tmp_path)[0] == run("plan", "none.yaml")[0] == 2
+    assert (
+        run("plan", "s3://bucket/x?sig=p%40w")[0]
+        == run("plan", tmp_path)[0]
+        == run("plan", "none.yaml")[0]
+        == 2
+    )
 
 
 def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
     tokenizers: Any = pytest.importorskip("tokenizers")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 2}, unk_token="<unk>"))
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 2}, unk_token="<unk>")
+    )
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tok.json"))
     (tmp_path / "x.jsonl").write_bytes(lines([{"text": "a b a"}, {"text": "b c"}]))
@@ -408,10 +476,16 @@ def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
         assert same(far[0], near[0]) and "pw" not in repr(far)
         with ps.Loader(far, executor="processes", workers=1) as loader:
             assert same(next(iter(loader)), near[0])
-        assert Tokenise(f"{url}/tok.json").__qualname__ == Tokenise(tmp_path / "tok.json").__qualname__
-        with pytest.raises(ConfigError, match=r"there is no tokenizer 'http://127.0.0.1:\d+/none.json"):
+        assert (
+            Tokenise(f"{url}/tok.json").__qualname__ == Tokenise(tmp_path / "tok.json").__qualname__
+        )
+        with pytest.raises(
+            ConfigError, match=r"there is no tokenizer 'http://127.0.0.1:\d+/none.json"
+        ):
             Tokenise(f"{url}/none.json")
-        with pytest.raises(ConfigError, match=r"tokenise.tokenizer: there is no tokenizer 'http://127.0.0.1") as caught:
+        with pytest.raises(
+            ConfigError, match=r"tokenise.tokenizer: there is no tokenizer 'http://127.0.0.1"
+        ) as caught:
             ps.load(f"{url}/bad.yaml")
         assert "pw" not in str(caught.value)
 
@@ -422,11 +496,17 @@ def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:
     fs.pipe_file("/d/base.yaml", b"seed: 3\n")
     fs.pipe_file("/d/mix.yaml", ("include: base.yaml\n" + text.format(cache=tmp_path)).encode())
     for name, to in {"up": "../", "out": "../x/./../../", "top": "/"}.items():
-        body = f"include: {to}base.yaml\n" + text.format(cache=tmp_path).replace("path: ", f"path: {to}")
+        body = f"include: {to}base.yaml\n" + text.format(cache=tmp_path).replace(
+            "path: ", f"path: {to}"
+        )
         fs.pipe_file(f"/d/sub/{name}.yaml", body.encode())
-        fs.pipe_file(f"/d/sub/{name}-in.yaml", f"sources: {{m: {{mixture: {to}sub/{name}.yaml}}}}\n".encode())
+        fs.pipe_file(
+            f"/d/sub/{name}-in.yaml", f"sources: {{m: {{mixture: {to}sub/{name}.yaml}}}}\n".encode()
+        )
     local = tmp_path / "mix.yaml"
-    local.write_text("seed: 3\n" + text.format(cache=tmp_path).replace("path: ", f"path: {memory}/"))
+    local.write_text(
+        "seed: 3\n" + text.format(cache=tmp_path).replace("path: ", f"path: {memory}/")
+    )
     ds = ps.load(f"{memory}/mix.yaml", allow=["cache"])
     expected = [ps.load(local)[i] for i in range(20)]
     assert [ds[i] for i in range(20)] == expected
@@ -434,6 +514,8 @@ def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:
         ds = ps.load(f"{memory}/sub/{name}.yaml", allow=["cache"])
         assert [ds[i] for i in range(20)] == expected
         assert ps.load(f"{memory}/sub/{name}-in.yaml", allow=["cache"])[0] in ROWS
-    fs.pipe_file("/d/abs.yaml", f"include: {local}\nsources: {{a: {{path: {tmp_path}/*.jsonl}}}}".encode())
+    fs.pipe_file(
+        "/d/abs.yaml", f"include: {local}\nsources: {{a: {{path: {tmp_path}/*.jsonl}}}}".encode()
+    )
     with pytest.raises(ConfigError, match=f"there is no file '{memory}{local}'"):
         ps.load(f"{memory}/abs.yaml")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.engine.base import seams
 from penstock.errors import StorageError
 from penstock.sources.paths import find
 from penstock.stores import Stores, fast
@@ -33,17 +33,25 @@ def bucket() -> Iterator[servers.Site]:
     """A bucket, behind what can make its server misbehave."""
     with servers.s3() as url, servers.site(upstream=url) as proxy:
         client = boto3.client(
-            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+            "s3",
+            endpoint_url=url,
+            region_name="us-east-1",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
         )
         client.create_bucket(Bucket="bucket")
         for number in range(3):
-            body = "".join(json.dumps(row) + "\n" for row in ROWS[number * 200 : number * 200 + 200])
+            body = "".join(
+                json.dumps(row) + "\n" for row in ROWS[number * 200 : number * 200 + 200]
+            )
             client.put_object(Bucket="bucket", Key=f"web/{number}.jsonl", Body=body.encode())
         yield proxy
 
 
 @pytest.fixture(params=["obstore", "fsspec"])
-def by(request: pytest.FixtureRequest, bucket: servers.Site, monkeypatch: pytest.MonkeyPatch) -> str:
+def by(
+    request: pytest.FixtureRequest, bucket: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> str:
     name: str = request.param
     if importlib.util.find_spec("obstore" if name == "obstore" else "s3fs") is None:
         pytest.skip(f"{name} is not installed")
@@ -65,7 +73,9 @@ def test_a_bucket_is_read_as_a_folder_is(by: str, bucket: servers.Site, tmp_path
     ds = ps.read("s3://bucket/web/*.jsonl", cache=tmp_path)
     assert list(ds) == ROWS
     assert sum("list-type" in path for _, path, _ in bucket.asked) == 1
-    assert len([path for method, path, _ in bucket.asked if method == "GET" and ".jsonl" in path]) == 3
+    assert (
+        len([path for method, path, _ in bucket.asked if method == "GET" and ".jsonl" in path]) == 3
+    )
     run = ds.shuffle().batch(20)
     with ps.Loader(run, workers=2, executor="threads") as loader:
         assert [batch["id"].tolist() for batch in loader] == [batch["id"].tolist() for batch in run]
@@ -79,7 +89,9 @@ def put(bucket: servers.Site, name: str, *keys: str) -> None:
     client = boto3.client("s3", endpoint_url=bucket.upstream)
     client.create_bucket(Bucket=name)
     for key in keys:
-        client.put_object(Bucket=name, Key=key, Body=b'{"id": 1}\n' if key.endswith(".jsonl") else b"")
+        client.put_object(
+            Bucket=name, Key=key, Body=b'{"id": 1}\n' if key.endswith(".jsonl") else b""
+        )
     bucket.asked.clear()
 
 
@@ -89,7 +101,9 @@ def names(given: str) -> list[str]:
 
 def test_a_bucket_alone_is_a_folder(by: str, bucket: servers.Site) -> None:
     put(bucket, "alone", "b.jsonl", "a.jsonl", "deep/c.jsonl")
-    assert names("s3://alone") == names("s3://alone/") == ["s3://alone/a.jsonl", "s3://alone/b.jsonl"]
+    assert (
+        names("s3://alone") == names("s3://alone/") == ["s3://alone/a.jsonl", "s3://alone/b.jsonl"]
+    )
     assert len(ps.read("s3://alone")) == 2
     with pytest.raises(ps.ConfigError, match="no object 's3://nothing'"):
         client = boto3.client("s3", endpoint_url=bucket.upstream)
@@ -104,14 +118,20 @@ def test_odd_keys_stop_no_listing(by: str, bucket: servers.Site, key: str) -> No
     root = f"s3://{name}"
     assert names(f"{root}/d/*.jsonl") == names(f"{root}/d") == [f"{root}/d/x.jsonl"]
     odd = [f"{root}/{key}"] if "//" in key else []
-    assert names(f"{root}/**") == names(f"{root}/**/*.jsonl") == [*odd, f"{root}/d/x.jsonl", f"{root}/e/y.jsonl"]
+    assert (
+        names(f"{root}/**")
+        == names(f"{root}/**/*.jsonl")
+        == [*odd, f"{root}/d/x.jsonl", f"{root}/e/y.jsonl"]
+    )
 
 
 def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> None:
     put(bucket, "folders", "d/", "d/x.jsonl", "d/s/", "d/s/y.jsonl", "d/e/", "d/z")
     assert names("s3://folders/d/*") == ["s3://folders/d/x.jsonl", "s3://folders/d/z"]
     assert names("s3://folders/d") == ["s3://folders/d/x.jsonl"]
-    assert names("s3://folders/**") == [f"s3://folders/d/{name}" for name in ("s/y.jsonl", "x.jsonl", "z")]
+    assert names("s3://folders/**") == [
+        f"s3://folders/d/{name}" for name in ("s/y.jsonl", "x.jsonl", "z")
+    ]
     with pytest.raises(ps.ConfigError, match="matches no object"):
         find("s3://folders/*")
 
@@ -119,7 +139,10 @@ def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> N
 def test_a_glob_of_one_folder_lists_that_folder(by: str, bucket: servers.Site) -> None:
     put(bucket, "flat", "d/x.jsonl", *(f"d/{number}.jsonl/part" for number in range(9)))
     assert isinstance(seams.world.store, Stores)
-    for glob, lists in {"x*.jsonl": 1, "*.jsonl": 2}.items():  # each of many folders would be asked for
+    for glob, lists in {
+        "x*.jsonl": 1,
+        "*.jsonl": 2,
+    }.items():  # each of many folders would be asked for
         bucket.asked.clear()
         with seams.world.store.looking(None):
             assert names(f"s3://flat/d/{glob}") == ["s3://flat/d/x.jsonl"]
@@ -133,7 +156,13 @@ def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> No
     faults = (
         [servers.status(503), servers.cut]
         if by == "fsspec"
-        else [servers.status(503), servers.status(500), servers.status(429), servers.reset, servers.cut]
+        else [
+            servers.status(503),
+            servers.status(500),
+            servers.status(429),
+            servers.reset,
+            servers.cut,
+        ]
     )
     for fault in faults:
         seams.world.store.close()  # type: ignore[attr-defined]  # nothing is held that was read before
@@ -161,10 +190,16 @@ def test_empty_names_of_folders_stay(by: str, bucket: servers.Site, tmp_path: Pa
     client = boto3.client("s3", endpoint_url=bucket.upstream)
     keys = ["deep/a/x.jsonl", "deep/a//x.jsonl", "deep/a///b/x.jsonl"]
     for number, key in enumerate(keys):
-        client.put_object(Bucket="bucket", Key=key, Body=json.dumps({"id": number}).encode() + b"\n")
+        client.put_object(
+            Bucket="bucket", Key=key, Body=json.dumps({"id": number}).encode() + b"\n"
+        )
     for number, key in enumerate(keys):
         assert list(ps.read(f"s3://bucket/{key}", cache=tmp_path)) == [{"id": number}]
-    assert sorted(row["id"] for row in ps.read("s3://bucket/deep/**/*.jsonl", cache=tmp_path)) == [0, 1, 2]
+    assert sorted(row["id"] for row in ps.read("s3://bucket/deep/**/*.jsonl", cache=tmp_path)) == [
+        0,
+        1,
+        2,
+    ]
     assert [row["id"] for row in ps.read("s3://bucket/deep/a//*.jsonl", cache=tmp_path)] == [1]
 
 
@@ -174,7 +209,13 @@ def test_numbers_in_names_and_times_are_no_status(by: str) -> None:
     from obstore.exceptions import GenericError
 
     judge = fast.FastClient("s3://bucket")._judged  # pyright: ignore[reportPrivateUsage]
-    for told in ("HEAD http://x/part-404.jsonl in 415.615148ms", "GET http://x/step-403/a in 0.5s, 500 bytes"):
-        assert isinstance(judge(GenericError(f"Generic S3 error: Error performing {told} - HTTP error: reset")), Later)
+    for told in (
+        "HEAD http://x/part-404.jsonl in 415.615148ms",
+        "GET http://x/step-403/a in 0.5s, 500 bytes",
+    ):
+        assert isinstance(
+            judge(GenericError(f"Generic S3 error: Error performing {told} - HTTP error: reset")),
+            Later,
+        )
     said = "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>"
     assert isinstance(judge(GenericError(f"Generic S3 error: {said}")), Gone)

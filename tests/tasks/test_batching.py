@@ -55,7 +55,9 @@ def test_concat_pad_puts_rows_one_behind_the_other(found: list[tuple[int, int]])
 def test_dtypes_stay() -> None:
     assert batch_stack([np.zeros(2, np.uint8)]).dtype == np.uint8
     assert (
-        batch_pad_stack([torch.zeros(1, dtype=torch.float16), torch.zeros(2, dtype=torch.float16)]).dtype
+        batch_pad_stack(
+            [torch.zeros(1, dtype=torch.float16), torch.zeros(2, dtype=torch.float16)]
+        ).dtype
         is torch.float16
     )
     assert concat_pad([np.zeros((1, 1), np.int8), np.zeros((1, 2), np.int8)]).dtype == np.int8
@@ -90,7 +92,9 @@ class Plain:
 
 def test_generic_batch_goes_into_records_and_lists_the_rest() -> None:
     pair = generic_batch([Pair(np.array([1]), "a"), Pair(np.array([1, 2]), "b")])
-    assert isinstance(pair, Pair) and pair.x.tolist() == [[1, 0], [1, 2]] and pair.name == ["a", "b"]
+    assert (
+        isinstance(pair, Pair) and pair.x.tolist() == [[1, 0], [1, 2]] and pair.name == ["a", "b"]
+    )
     assert generic_batch([1, 2]) == [1, 2] and generic_batch([None, np.zeros(1)])[0] is None
     assert generic_batch([{}, {}]) == {} and batch_list(("a", 1)) == ["a", 1]
 
@@ -114,11 +118,17 @@ class Captions(Batch):
 def test_batches_made_of_samples_are_stacked() -> None:
     # `from_samples` of some peers leaves tensors in lists.
     samples = [
-        CaptioningSample(__key__=key, __restore_key__=("s", 0, i), image=torch.ones(1, i + 1), caption=key)
+        CaptioningSample(
+            __key__=key, __restore_key__=("s", 0, i), image=torch.ones(1, i + 1), caption=key
+        )
         for i, key in enumerate("ab")
     ]
     batch = Captions.from_samples(samples)
-    assert batch.image.shape == (2, 1, 2) and batch.caption == ["a", "b"] and batch.__key__ == ["a", "b"]
+    assert (
+        batch.image.shape == (2, 1, 2)
+        and batch.caption == ["a", "b"]
+        and batch.__key__ == ["a", "b"]
+    )
     assert batch.__restore_key__ == (("s", 0, 0), ("s", 0, 1)) and batch.__sources__ is None
     assert Captions.from_samples(samples, caption=["x", "y"]).caption == ["x", "y"]
     both = homogeneous_concat_mix([batch, batch])

@@ -32,12 +32,17 @@ from penstock.testing import assert_elastic, assert_resumes
 
 
 def texts(n: int) -> ps.Dataset:
-    return ps.from_sequence([TextSample(__key__=f"k{i}", text=str(i)) for i in range(n)], name="texts")
+    return ps.from_sequence(
+        [TextSample(__key__=f"k{i}", text=str(i)) for i in range(n)], name="texts"
+    )
 
 
 def captions(n: int) -> ps.Dataset:
     samples = [
-        CaptioningSample(__key__=f"k{i}", image=torch.full((2, 1 + i % 3), float(i)), caption=f"c{i}") for i in range(n)
+        CaptioningSample(
+            __key__=f"k{i}", image=torch.full((2, 1 + i % 3), float(i)), caption=f"c{i}"
+        )
+        for i in range(n)
     ]
     return ps.from_sequence(samples, name="captions")
 
@@ -114,14 +119,20 @@ class RawTuple(NamedTuple):
 def test_batch_into_a_plain_dataclass_without_bookkeeping() -> None:
     class Own(DefaultTaskEncoder[Any, Any, Any, Any]):
         def batch(self, samples: list[Any]) -> Raw:
-            return self._batch(samples, result_type=Raw, actions={"image": batch_stack, "caption": batch_list})
+            return self._batch(
+                samples, result_type=Raw, actions={"image": batch_stack, "caption": batch_list}
+            )
 
     [batch] = Own().build(captions(10)[::3], batch_size=4)
     assert batch == Raw(["k0", "k3", "k6", "k9"], batch.image, ["c0", "c3", "c6", "c9"])
     assert batch.image.shape == (4, 2, 1)
     # The default of the encoder does the same.
     [default] = DefaultTaskEncoder(batch_type=Raw).build(captions(10)[::3], batch_size=4)
-    assert type(default) is Raw and torch.equal(default.image, batch.image) and default.caption == batch.caption
+    assert (
+        type(default) is Raw
+        and torch.equal(default.image, batch.image)
+        and default.caption == batch.caption
+    )
 
 
 def test_data_is_never_left_out_in_silence() -> None:
@@ -166,8 +177,15 @@ def test_pinning_goes_through_all_fields(monkeypatch: pytest.MonkeyPatch) -> Non
         more: dict[str, Any]
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self + 1)
-    batch = Images(__key__=["a"], image=torch.zeros(1), more={"x": [torch.zeros(1), "text"]}).pin_memory()
-    assert batch.image == 1 and batch.more["x"][0] == 1 and batch.more["x"][1] == "text" and batch.__key__ == ["a"]
+    batch = Images(
+        __key__=["a"], image=torch.zeros(1), more={"x": [torch.zeros(1), "text"]}
+    ).pin_memory()
+    assert (
+        batch.image == 1
+        and batch.more["x"][0] == 1
+        and batch.more["x"][1] == "text"
+        and batch.__key__ == ["a"]
+    )
 
 
 # ---------------------------------------------------------------- dropped, multiplied
@@ -195,10 +213,14 @@ def test_any_hook_may_ignore_its_sample(hook: str) -> None:
 
         def pack_selected_samples(self, samples: list[Any]) -> Any:
             text = "+".join(sample.text for sample in samples)
-            return self._call("pack_selected_samples", TextSample.derive_from(samples[0], text=text), text)
+            return self._call(
+                "pack_selected_samples", TextSample.derive_from(samples[0], text=text), text
+            )
 
         def batch(self, samples: list[Any]) -> list[str]:
-            return self._call("batch", [sample.text for sample in samples], [sample.text for sample in samples])
+            return self._call(
+                "batch", [sample.text for sample in samples], [sample.text for sample in samples]
+            )
 
         def encode_batch(self, batch: list[str]) -> list[str]:
             return self._call("encode_batch", batch, batch)
@@ -280,17 +302,25 @@ def test_one_to_one_encoders_stay_indexed() -> None:
 def test_cookers_go_by_subflavors() -> None:
     class Cooks(Numbers):
         cookers = (
-            Cooker(lambda crude: TextSample.derive_from(crude, text=crude["txt"].upper()), {"kind": "loud"}),
+            Cooker(
+                lambda crude: TextSample.derive_from(crude, text=crude["txt"].upper()),
+                {"kind": "loud"},
+            ),
             Cooker(lambda crude: TextSample.derive_from(crude, text=crude["txt"])),
         )
 
-    rows = [{"txt": "a", "__subflavors__": {"kind": "loud"}}, {"txt": "b", "__subflavors__": {"kind": "soft"}}]
+    rows = [
+        {"txt": "a", "__subflavors__": {"kind": "loud"}},
+        {"txt": "b", "__subflavors__": {"kind": "soft"}},
+    ]
     assert list(Cooks().build(ps.from_sequence(rows), batch_size=2)) == [["A", "b"]]
 
     class One(Numbers):
         cookers = Cooks.cookers[:1]
 
-    with pytest.raises(ps.ConfigError, match="no cooker of .*One fits the subflavors {'kind': 'soft'}"):
+    with pytest.raises(
+        ps.ConfigError, match="no cooker of .*One fits the subflavors {'kind': 'soft'}"
+    ):
         list(One().build(ps.from_sequence(rows), batch_size=2))
 
 
@@ -309,7 +339,9 @@ def test_postencoding_is_done_for_packed_samples_only() -> None:
             return [[sample for sample in samples if not sample.text.startswith("1")]]
 
         def pack_selected_samples(self, samples: list[Any]) -> Any:
-            return TextSample.derive_from(samples[0], text=" ".join(sample.text for sample in samples))
+            return TextSample.derive_from(
+                samples[0], text=" ".join(sample.text for sample in samples)
+            )
 
     assert list(Halves().build(texts(4), batch_size=1, packing_buffer_size=4)) == [["0<> 2<> 3<>"]]
 
@@ -363,13 +395,17 @@ def test_packing_keeps_all_and_resumes_everywhere() -> None:
     ds = Packs().build(texts(21).shuffle(), batch_size=2, packing_buffer_size=8)
     found = "+".join(pack for batch in ds for pack in batch)
     assert sorted(int(float(number)) for number in found.split("+")) == list(range(21))
-    assert_resumes(lambda: Packs().build(texts(21).shuffle().repeat(2), batch_size=2, packing_buffer_size=8))
+    assert_resumes(
+        lambda: Packs().build(texts(21).shuffle().repeat(2), batch_size=2, packing_buffer_size=8)
+    )
 
 
 def test_packs_name_their_samples_only() -> None:
     it = iter(Packs().build(texts(21), batch_size=1, packing_buffer_size=8))
     for [pack] in it:
-        assert [int(float(text)) for text in pack.split("+")] == [index for _, _, index in it.keys()]
+        assert [int(float(text)) for text in pack.split("+")] == [
+            index for _, _, index in it.keys()
+        ]
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -386,11 +422,15 @@ def test_a_pack_without_a_restore_key_gets_those_of_its_samples(several: bool) -
             yield TextSample(__key__="pack", text=f"{len(samples)}")
             yield samples[0]
 
-    texts = ps.from_sequence([TextSample(__key__=str(i), text=str(i)) for i in range(3)], name="texts")
+    texts = ps.from_sequence(
+        [TextSample(__key__=str(i), text=str(i)) for i in range(3)], name="texts"
+    )
     built = (Many if several else Pairs)().build(texts, packing_buffer_size=3, drops=several)
     found = [sample.__restore_key__ for sample in built]
     first, second, third = (("texts", 0, i) for i in range(3))
-    assert found == ([(first, second), first, (third,), third] if several else [(first, second), (third,)])
+    assert found == (
+        [(first, second), first, (third,), third] if several else [(first, second), (third,)]
+    )
 
 
 def test_the_state_of_packing_is_small_and_has_no_data() -> None:
@@ -419,7 +459,10 @@ def test_selecting_may_drop_a_whole_buffer() -> None:
                 raise SkipSample
             return [samples]
 
-    assert [len(pack.split("+")) for [pack] in Picky().build(texts(6), batch_size=1, packing_buffer_size=3)] == [3]
+    assert [
+        len(pack.split("+"))
+        for [pack] in Picky().build(texts(6), batch_size=1, packing_buffer_size=3)
+    ] == [3]
 
 
 class ByParity(Numbers):
@@ -436,7 +479,11 @@ def test_batch_group_criterion_keeps_groups_apart() -> None:
         ["5", "7"],
         ["6", "8"],
     ]
-    assert list(ByParity().build(texts(8), batch_size=3, drops=True)) == [["1", "3", "5"], ["0", "2", "6"], ["7"]]
+    assert list(ByParity().build(texts(8), batch_size=3, drops=True)) == [
+        ["1", "3", "5"],
+        ["0", "2", "6"],
+        ["7"],
+    ]
     assert len(list(ByParity().build(texts(8), batch_size=3, drop_last=True, drops=True))) == 2
     assert_resumes(lambda: ByParity().build(texts(14), batch_size=2, drops=True))
 
@@ -517,7 +564,9 @@ def test_failing_samples_can_be_passed_over() -> None:
             return sample
 
     for drops in (False, True):
-        loader = ps.Loader(Breaks().build(texts(9), batch_size=3, drops=drops), on_error="quarantine")
+        loader = ps.Loader(
+            Breaks().build(texts(9), batch_size=3, drops=drops), on_error="quarantine"
+        )
         batches = list(loader)
         assert [len(batch) for batch in batches] == [3, 3, 3]
         assert not {"5", "6"} & {text for batch in batches for text in batch}

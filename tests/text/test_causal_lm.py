@@ -57,7 +57,12 @@ def pieces(batch: dict[str, Any]) -> list[list[tuple[int, int]]]:
 
 def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
     """What `CausalLM` gives, token by token."""
-    rows: dict[str, list[Row]] = {"input_ids": [], "labels": [], "position_ids": [], "attention_mask": []}
+    rows: dict[str, list[Row]] = {
+        "input_ids": [],
+        "labels": [],
+        "position_ids": [],
+        "attention_mask": [],
+    }
     borders, longest = [0], 0
     for tokens, row in zip(batch["tokens"].tolist(), pieces(batch), strict=True):
         labels, positions, mask, at = Row(), Row(), Row(), 0
@@ -76,7 +81,13 @@ def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
     if flatten:
         there = [one > 0 for row in batch["segment_ids"].tolist() for one in row]
         rows = {
-            name: [[x for x, keep in zip((x for row in value for x in row), there, strict=True) if keep]]
+            name: [
+                [
+                    x
+                    for x, keep in zip((x for row in value for x in row), there, strict=True)
+                    if keep
+                ]
+            ]
             for name, value in rows.items()
         }
     return {**rows, "cu_seqlens": borders, "max_seqlen": longest}
@@ -84,7 +95,9 @@ def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
 
 @examples(200)
 @given(sizes_of_documents, st.integers(3, 12), st.booleans(), st.booleans(), st.booleans())
-def test_every_field_is_what_lists_give(sizes: list[int], length: int, as_pack: bool, shift: bool, flat: bool) -> None:
+def test_every_field_is_what_lists_give(
+    sizes: list[int], length: int, as_pack: bool, shift: bool, flat: bool
+) -> None:
     batch = packed(sizes, length, 4) if as_pack else padded(sizes, length)
     made = CausalLM(FIELDS, shift=shift, flatten=flat)(batch)
     wanted = oracle(batch, shift, flat)
@@ -92,13 +105,18 @@ def test_every_field_is_what_lists_give(sizes: list[int], length: int, as_pack: 
     assert list(made) == list(FIELDS)
     ids = batch["segment_ids"]
     assert made["segment_ids"].tolist() == ([ids[ids > 0].tolist()] if flat else ids.tolist())
-    assert made["cu_seqlens"].dtype == made["segment_ids"].dtype == np.int32 and type(made["max_seqlen"]) is int
+    assert (
+        made["cu_seqlens"].dtype == made["segment_ids"].dtype == np.int32
+        and type(made["max_seqlen"]) is int
+    )
     assert {made[name].dtype.name for name in FIELDS[:4]} == {"int64"}
     for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
         assert np.array_equal(made[name], made["cu_seqlens"])
     assert made["max_length_q"] == made["max_length_k"] == made["max_seqlen"]
     assert np.diff(made["cu_seqlens"]).max(initial=0) == made["max_seqlen"]
-    assert made["cu_seqlens"][-1] == made["input_ids"].size, "the borders cover what an attention is given"
+    assert made["cu_seqlens"][-1] == made["input_ids"].size, (
+        "the borders cover what an attention is given"
+    )
 
 
 @examples(60)
@@ -108,7 +126,11 @@ def test_a_loss_mask_takes_labels_away_and_nothing_else(
 ) -> None:
     batch = packed(sizes, length, 4)
     shape = batch["tokens"].shape
-    mask = np.array(data.draw(st.lists(st.booleans(), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1])))
+    mask = np.array(
+        data.draw(
+            st.lists(st.booleans(), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1])
+        )
+    )
     mask = mask.reshape(shape)
     fields = ("input_ids", "labels", "position_ids")
     bare, masked = (CausalLM(fields, shift=shift)(b) for b in (batch, {**batch, "loss_mask": mask}))
@@ -119,8 +141,15 @@ def test_a_loss_mask_takes_labels_away_and_nothing_else(
 
 
 def test_labels_of_the_documents_are_taken_where_there_are_some() -> None:
-    rows = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"input_ids": [4, 5], "labels": [4, -100]}]
-    ds = ps.from_sequence(rows).pack(6, features=("input_ids", "labels"), pad={"labels": -100}).batch(1)
+    rows = [
+        {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]},
+        {"input_ids": [4, 5], "labels": [4, -100]},
+    ]
+    ds = (
+        ps.from_sequence(rows)
+        .pack(6, features=("input_ids", "labels"), pad={"labels": -100})
+        .batch(1)
+    )
     [batch] = ps.Loader(ds.map(CausalLM(ignore=-1)), lanes=1)
     assert as_lists(batch) == {
         "input_ids": [[1, 2, 3, 4, 5, 0]],
@@ -147,13 +176,21 @@ def test_other_features_stay_and_those_of_old_names_go() -> None:
     made = CausalLM(("input_ids",))(batch)
     assert list(made) == kept and made["weight"] is batch["weight"] and made["name"] == ["a", "b"]
     flat = CausalLM(("input_ids",), flatten=True)(batch)
-    assert list(flat) == kept and flat["weight"].shape == (1, 6) and flat["vector"].shape == (1, 6, 4)
+    assert (
+        list(flat) == kept and flat["weight"].shape == (1, 6) and flat["vector"].shape == (1, 6, 4)
+    )
     assert flat["score"].shape == (2,) and flat["name"] == ["a", "b"]
     assert batch["tokens"] is ids and (ids == 1).all(), "the batch that was given is not changed"
 
 
 def test_a_row_without_a_batch_and_unsigned_tokens() -> None:
-    row = next(iter(ps.Loader(ps.from_sequence([np.arange(65_530, 65_536, dtype=np.uint16)]).pack(8), lanes=1)))
+    row = next(
+        iter(
+            ps.Loader(
+                ps.from_sequence([np.arange(65_530, 65_536, dtype=np.uint16)]).pack(8), lanes=1
+            )
+        )
+    )
     made = CausalLM(dtype="int32")(row)
     assert made["labels"].tolist() == [-100, *range(65_531, 65_536), -100, -100]
     assert {value.dtype.name for value in made.values()} == {"int32"}
@@ -166,40 +203,68 @@ def test_documents_that_cannot_be_read_are_padding_in_the_middle_of_a_row() -> N
     assert made["labels"].tolist() == [[-100, 2, -100, -100, -100, 6, 7, -100]]
     assert made["cu_seqlens"].tolist() == [0, 2, 4, 7, 8] and made["max_seqlen"] == 3
     flat = CausalLM(FIELDS, flatten=True)({"tokens": np.arange(1, 9)[None], "segment_ids": ids})
-    assert flat["cu_seqlens"].tolist() == [0, 2, 5] and flat["position_ids"].tolist() == [[0, 1, 0, 1, 2]]
+    assert flat["cu_seqlens"].tolist() == [0, 2, 5] and flat["position_ids"].tolist() == [
+        [0, 1, 0, 1, 2]
+    ]
     empty = CausalLM(FIELDS, flatten=True)({"tokens": ids, "segment_ids": ids * 0})
-    assert empty["input_ids"].shape == (1, 0) and empty["cu_seqlens"].tolist() == [0] and empty["max_seqlen"] == 0
+    assert (
+        empty["input_ids"].shape == (1, 0)
+        and empty["cu_seqlens"].tolist() == [0]
+        and empty["max_seqlen"] == 0
+    )
 
 
 @examples(100)
 @given(sizes_of_documents, st.sampled_from([1, 2, 4]), st.integers(1, 4))
-def test_padded_and_unpadded_borders_are_those_of_the_documents(sizes: list[int], multiple: int, rows: int) -> None:
+def test_padded_and_unpadded_borders_are_those_of_the_documents(
+    sizes: list[int], multiple: int, rows: int
+) -> None:
     length = multiple * -(-max(sizes) // multiple) * 2
-    found = [*ps.Loader(ps.from_sequence(documents(sizes)).pack(length, pad_to_multiple=multiple), lanes=1)][:rows]
+    found = [
+        *ps.Loader(
+            ps.from_sequence(documents(sizes)).pack(length, pad_to_multiple=multiple), lanes=1
+        )
+    ][:rows]
     batch = {name: np.stack([row[name] for row in found]) for name in found[0]}
     made = CausalLM(("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "input_ids"))(batch)
     real, padded = np.diff(made["cu_seqlens"]), np.diff(made["cu_seqlens_padded"])
-    assert made["cu_seqlens_padded"][0] == 0 and made["cu_seqlens_padded"][-1] == batch["tokens"].size
-    assert len(real) == len(padded) and (padded % multiple == 0).all() and max(padded) == made["max_seqlen"]
+    assert (
+        made["cu_seqlens_padded"][0] == 0 and made["cu_seqlens_padded"][-1] == batch["tokens"].size
+    )
+    assert (
+        len(real) == len(padded)
+        and (padded % multiple == 0).all()
+        and max(padded) == made["max_seqlen"]
+    )
     tokens, at = made["input_ids"].ravel(), made["cu_seqlens_padded"][:-1]
     here = [tokens[a : a + n].tolist() for a, n in zip(at.tolist(), real.tolist(), strict=True)]
     segments = [
-        row["tokens"][row["segment_ids"] == i].tolist() for row in found for i in range(1, row["segment_ids"].max() + 1)
+        row["tokens"][row["segment_ids"] == i].tolist()
+        for row in found
+        for i in range(1, row["segment_ids"].max() + 1)
     ]
     assert (
         here == segments
-        and not np.delete(tokens, np.concatenate([np.arange(a, a + n) for a, n in zip(at, real, strict=True)])).any()
+        and not np.delete(
+            tokens, np.concatenate([np.arange(a, a + n) for a, n in zip(at, real, strict=True)])
+        ).any()
     )
     named = CausalLM(("cu_seqlens_q", "cu_seqlens_kv_padded", "max_seqlen_kv"))(batch)
     assert (
-        named["cu_seqlens_q"].tolist() == made["cu_seqlens"].tolist() and named["max_seqlen_kv"] == made["max_seqlen"]
+        named["cu_seqlens_q"].tolist() == made["cu_seqlens"].tolist()
+        and named["max_seqlen_kv"] == made["max_seqlen"]
     )
 
 
 def test_padding_that_begins_a_row_is_a_document_also_to_padded_borders() -> None:
-    batch = {"tokens": np.arange(8).reshape(2, 4), "segment_ids": np.array([[1, 0, 2, 2], [0, 0, 1, 0]], np.int32)}
+    batch = {
+        "tokens": np.arange(8).reshape(2, 4),
+        "segment_ids": np.array([[1, 0, 2, 2], [0, 0, 1, 0]], np.int32),
+    }
     made = CausalLM(("cu_seqlens", "cu_seqlens_padded"))(batch)
-    assert made["cu_seqlens_padded"].tolist() == [0, 2, 4, 6, 8] and made["cu_seqlens"].tolist() == [0, 1, 3, 5, 6]
+    assert made["cu_seqlens_padded"].tolist() == [0, 2, 4, 6, 8] and made[
+        "cu_seqlens"
+    ].tolist() == [0, 1, 3, 5, 6]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
@@ -225,10 +290,20 @@ def test_settings_that_cannot_work_are_refused() -> None:
         ([1, 2], r"not a list: map over \.pack\(length\)\.batch\(n\)"),
         ({"tokens": np.ones((2, 3), int)}, "not one with tokens"),
         ({"segment_ids": np.ones((2, 3), int), "text": "x"}, "not one with segment_ids, text"),
-        ({"tokens": np.ones((2, 3), int), "segment_ids": np.ones(3, int)}, "not one with tokens, segment_ids"),
-        ({"tokens": np.ones((2, 3)), "segment_ids": np.ones((2, 3), int)}, r"'tokens' is float64\[2, 3\]"),
         (
-            {"tokens": np.ones((2, 3), int), "segment_ids": np.ones((2, 3), int), "loss_mask": np.ones(2)},
+            {"tokens": np.ones((2, 3), int), "segment_ids": np.ones(3, int)},
+            "not one with tokens, segment_ids",
+        ),
+        (
+            {"tokens": np.ones((2, 3)), "segment_ids": np.ones((2, 3), int)},
+            r"'tokens' is float64\[2, 3\]",
+        ),
+        (
+            {
+                "tokens": np.ones((2, 3), int),
+                "segment_ids": np.ones((2, 3), int),
+                "loss_mask": np.ones(2),
+            },
             r"'loss_mask' is float64\[2\], and must be a number for every token, \[2, 3\]",
         ),
     ],
@@ -248,8 +323,13 @@ def test_it_runs_in_every_place_and_resumes() -> None:
     here = [as_lists(batch) for batch in batches]
     with ps.Loader(batches, workers=2, executor="processes", timeout=120) as loader:
         assert [as_lists(batch) for batch in loader] == here
-    ranks = [ps.Loader(ds.pack(64).batch(2).map(CausalLM()), rank=rank, world_size=2) for rank in range(2)]
-    rows = sorted(row for loader in ranks for batch in loader for row in batch["input_ids"].tolist())
+    ranks = [
+        ps.Loader(ds.pack(64).batch(2).map(CausalLM()), rank=rank, world_size=2)
+        for rank in range(2)
+    ]
+    rows = sorted(
+        row for loader in ranks for batch in loader for row in batch["input_ids"].tolist()
+    )
     assert rows == sorted(row for batch in here for row in batch["input_ids"])
 
 
@@ -275,7 +355,11 @@ def test_flat_batches_are_those_of_transformers_collator() -> None:
     for batch in (Padded()(docs), packed([3, 7, 1, 5], 16, 1)):
         ours = CausalLM(fields, flatten=True)(batch)
         assert as_lists(ours) == as_lists(dict(theirs)) and ours.keys() == theirs.keys()
-        assert all(ours[name].dtype == theirs[name].dtype for name in fields if isinstance(ours[name], np.ndarray))
+        assert all(
+            ours[name].dtype == theirs[name].dtype
+            for name in fields
+            if isinstance(ours[name], np.ndarray)
+        )
 
 
 def test_a_model_has_one_loss_however_its_documents_are_batched() -> None:
@@ -293,7 +377,9 @@ def test_a_model_has_one_loss_however_its_documents_are_batched() -> None:
     def loss(batch: dict[str, Any]) -> tuple[float, int]:
         given = {name: torch.from_numpy(value) for name, value in batch.items()}
         labels = given.pop("labels")
-        logits = model(**given, use_cache=False).logits  # with a cache transformers looks for no documents
+        logits = model(
+            **given, use_cache=False
+        ).logits  # with a cache transformers looks for no documents
         each = torch.nn.functional.cross_entropy(
             logits[:, :-1].reshape(-1, 64), labels[:, 1:].reshape(-1), reduction="sum"
         )
@@ -312,14 +398,20 @@ def _difference(model: Any, batch: dict[str, Any], rows: dict[str, Any]) -> floa
     """The largest difference between the logits of a document in its row and alone."""
     import torch
 
-    given = {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+    given = {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in batch.items()
+    }
     with torch.no_grad():
         logits, found = model(**given).logits, 0.0
         for number, ids in enumerate(rows["segment_ids"]):
             for document in range(1, int(ids.max()) + 1):
                 tokens = torch.from_numpy(rows["tokens"][number][ids == document]).long()
                 alone = model(tokens[None]).logits[0]
-                found = max(found, float((logits[number][torch.from_numpy(ids == document)] - alone).abs().max()))
+                found = max(
+                    found,
+                    float((logits[number][torch.from_numpy(ids == document)] - alone).abs().max()),
+                )
     return found
 
 
@@ -344,6 +436,8 @@ def test_packed_rows_are_documents_alone_in_a_model_with_its_defaults(attention:
         "a mask of padding": CausalLM((*TRANSFORMERS, "attention_mask"))(rows),
         "positions of the row": CausalLM(TRANSFORMERS, positions="row")(rows),
     }
-    assert {name for name, batch in together.items() if _difference(model, batch, rows) > 1e-2} == {*together}
+    assert {name for name, batch in together.items() if _difference(model, batch, rows) > 1e-2} == {
+        *together
+    }
     dense = {**CausalLM()(rows), "attention_mask": document_mask(rows["segment_ids"])}
     assert (_difference(model, dense, rows) < 1e-5) == (attention == "sdpa")

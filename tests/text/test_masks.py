@@ -16,13 +16,21 @@ from example_counts import examples
 from penstock.errors import DataError
 from penstock.text import CausalLM, document_mask, flash_varlen, flex_mask, splash_segment_ids
 
-rows_of_ids = st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6).map(sorted), min_size=1, max_size=3)
+rows_of_ids = st.lists(
+    st.lists(st.integers(0, 3), min_size=6, max_size=6).map(sorted), min_size=1, max_size=3
+)
 
 
 def seen(ids: list[list[int]], causal: bool) -> list[Any]:
     """The mask, pair by pair."""
     return [
-        [[[a == b and (not causal or q >= k) for k, b in enumerate(row)] for q, a in enumerate(row)]] for row in ids
+        [
+            [
+                [a == b and (not causal or q >= k) for k, b in enumerate(row)]
+                for q, a in enumerate(row)
+            ]
+        ]
+        for row in ids
     ]
 
 
@@ -40,7 +48,10 @@ def test_every_form_lets_the_same_tokens_see_each_other(ids: list[list[int]], ca
     assert document_mask(jnp.asarray(array), causal).tolist() == wanted
     for given_ids in (array, torch.from_numpy(array)):
         mask = flex_mask(given_ids, causal)
-        assert [[[[bool(mask(b, 0, q, k)) for k in range(6)] for q in range(6)]] for b in range(len(ids))] == wanted
+        assert [
+            [[[bool(mask(b, 0, q, k)) for k in range(6)] for q in range(6)]]
+            for b in range(len(ids))
+        ] == wanted
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +82,9 @@ def by_document(batch: dict[str, Any], heads: list[torch.Tensor]) -> torch.Tenso
     for a, b in pairwise(told["cu_seqlens_q"].tolist()):
         assert 0 < b - a <= told["max_seqlen_q"]
         q, k, v = (x[a:b].transpose(0, 1) for x in laid)
-        out[a:b] = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
+        out[a:b] = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True
+        ).transpose(0, 1)
     return out.reshape(2, 128, 2, 16).transpose(1, 2)
 
 
@@ -90,7 +103,9 @@ def test_flex_attention_is_attention_by_document(
 ) -> None:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    blocks = create_block_mask(flex_mask(batch["segment_ids"]), 2, None, 128, 128, device="cpu", BLOCK_SIZE=32)
+    blocks = create_block_mask(
+        flex_mask(batch["segment_ids"]), 2, None, 128, 128, device="cpu", BLOCK_SIZE=32
+    )
     assert blocks.sparsity() > 30, "whole blocks of other documents are left out"
     q, k, v = heads
     attention: Any = flex_attention(q, k, v, block_mask=blocks)
@@ -105,7 +120,11 @@ def test_splash_attentions_own_reference_takes_the_ids(
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds, splash_attention_kernel
 
     ids = splash_segment_ids(batch["segment_ids"])
-    assert isinstance(ids, SegmentIds) and ids.q.shape == ids.kv.shape == (2, 128) and ids.q.dtype == jnp.int32
+    assert (
+        isinstance(ids, SegmentIds)
+        and ids.q.shape == ids.kv.shape == (2, 128)
+        and ids.q.dtype == jnp.int32
+    )
     before = jnp.asarray(np.tri(128, dtype=bool))
     q, k, v = (jnp.asarray(x.numpy()) for x in heads)
 
@@ -117,7 +136,9 @@ def test_splash_attentions_own_reference_takes_the_ids(
 
 
 def test_a_batch_without_borders_is_named() -> None:
-    with pytest.raises(DataError, match=r"no cu_seqlens and max_seqlen; name it in CausalLM\(fields=\)"):
+    with pytest.raises(
+        DataError, match=r"no cu_seqlens and max_seqlen; name it in CausalLM\(fields=\)"
+    ):
         flash_varlen({"input_ids": 1})
 
 

@@ -27,7 +27,9 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     made = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 5)])
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 5)]
+    )
     return made
 
 
@@ -86,7 +88,11 @@ def test_a_tokenizer_is_known_by_what_it_holds(spelled: dict[str, Any], tmp_path
 
     read = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert Tokenise(str(tmp_path / "tokenizer.json")).__qualname__ != names["file"]
-    assert Tokenise(read).__qualname__ != names["tokenizers"] == Tokenise(spelled["tokenizers"]).__qualname__
+    assert (
+        Tokenise(read).__qualname__
+        != names["tokenizers"]
+        == Tokenise(spelled["tokenizers"]).__qualname__
+    )
     assert len({Tokenise(len_of, **given).__qualname__ for given in SETTINGS}) == len(SETTINGS)
 
 
@@ -109,9 +115,9 @@ def test_functions_are_asked_for_many_texts_at_once() -> None:
     rows = ps.from_sequence([{"text": "a" * (i % 5), "id": i} for i in range(100)])
     ds = rows.map(Tokenise(tokenizer, keep=("id",)))
     made = list(ds)
-    assert [len(row["tokens"]) for row in made] == [i % 5 for i in range(100)] and [row["id"] for row in made] == [
-        *range(100)
-    ]
+    assert [len(row["tokens"]) for row in made] == [i % 5 for i in range(100)] and [
+        row["id"] for row in made
+    ] == [*range(100)]
     assert sum(calls) == 100 and len(calls) < 20
     with pytest.raises(ConfigError, match="has no token"):
         Tokenise(len_of).token("a")
@@ -120,12 +126,16 @@ def test_functions_are_asked_for_many_texts_at_once() -> None:
 def test_from_texts_to_batches_and_back_to_a_state() -> None:
     from penstock.text import CausalLM
 
-    ds = ps.from_sequence([f"word number {i} and more " * (1 + i % 3) for i in range(60)]).shuffle(seed=2)
+    ds = ps.from_sequence([f"word number {i} and more " * (1 + i % 3) for i in range(60)]).shuffle(
+        seed=2
+    )
     batches = ds.map(Tokenise(len_of, eos=0)).pack(16).batch(2).map(CausalLM())
     assert_resumes(lambda: batches, steps=5)
 
 
-def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(words: Any, tmp_path: Path) -> None:
+def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(
+    words: Any, tmp_path: Path
+) -> None:
     # The ids of a text would depend on the texts that happen to be tokenised with it.
     from tokenizers import Tokenizer
 
@@ -167,7 +177,9 @@ def test_fields_to_keep_must_be_there() -> None:
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no tokenizer"):
         Tokenise(str(tmp_path / "gone.json"))
-    with pytest.raises(ConfigError, match=r"Tokenise\(7\): a tokenizer, its path or name, or a function"):
+    with pytest.raises(
+        ConfigError, match=r"Tokenise\(7\): a tokenizer, its path or name, or a function"
+    ):
         Tokenise(7)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be opened"):
@@ -189,11 +201,15 @@ def test_what_is_no_name_or_id_is_refused(given: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["tokenizers", "transformers", "function"])
-def test_half_a_surrogate_pair_is_an_error_of_its_sample(words: Any, spelled: dict[str, Any], form: str) -> None:
+def test_half_a_surrogate_pair_is_an_error_of_its_sample(
+    words: Any, spelled: dict[str, Any], form: str
+) -> None:
     def encoded(texts: list[str]) -> list[list[int]]:
         return [[*text.encode()] for text in texts]
 
-    tokenizer = {"tokenizers": words, "transformers": spelled["transformers"], "function": encoded}[form]
+    tokenizer = {"tokenizers": words, "transformers": spelled["transformers"], "function": encoded}[
+        form
+    ]
     rows = [{"text": "to be" if number != 3 else "to \ud83d be"} for number in range(6)]
     ds = ps.from_sequence(rows).map(Tokenise(tokenizer))
     with pytest.raises(DataError, match=r"letter 3 is half a surrogate pair, '\\ud83d'"):
@@ -225,13 +241,16 @@ def test_a_text_that_cannot_be_counted_is_named_by_file_and_row(tmp_path: Path) 
     (tmp_path / "b.jsonl").write_text('{"text":"to"}\n{"text":3}\n')
     with pytest.raises(DataError, match=r"b.jsonl, row 1: .*holds no text"):
         list(ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded))))
-    with ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded)), on_error="quarantine") as loader:
+    with ps.Loader(
+        ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded)), on_error="quarantine"
+    ) as loader:
         list(loader)
         assert "b.jsonl, row 1: " in loader.journal[0]["error"]
 
 
 @pytest.mark.parametrize(
-    ("template", "expected"), [("<s> $A", [0, 1, 1, 2]), ("$A </s>", [0, 1, 1, 2]), ("<s> $A </s>", [0, 1, 1, 2])]
+    ("template", "expected"),
+    [("<s> $A", [0, 1, 1, 2]), ("$A </s>", [0, 1, 1, 2]), ("<s> $A </s>", [0, 1, 1, 2])],
 )
 def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: list[int]) -> None:
     tokenizers: Any = pytest.importorskip("tokenizers")
@@ -245,5 +264,7 @@ def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: li
     both = Tokenise(made, special_tokens=True, bos=0, eos=2)
     assert both("a a").tolist() == expected and both.counts(["a a", ""]) == [4, 2]
     assert Tokenise(made, bos=0, eos=2)("a a").tolist() == expected
-    assert Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3  # another token than the template's
+    assert (
+        Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3
+    )  # another token than the template's
     assert pickle.loads(pickle.dumps(both))("a a").tolist() == expected

@@ -47,11 +47,18 @@ def test_a_token_store_equals_what_it_was_written_from(dtype: str, tmp_path: Pat
 
     assert_source(again().flow.source, len)  # pyright: ignore[reportAttributeAccessIssue]
     assert [(x.dtype, x.tolist()) for x in again()] == [(x.dtype, x.tolist()) for x in ds]
-    for rows in (lambda ds: ds.shuffle(seed=3).pack(7), lambda ds: ds.repeat(2).pack(16, method="best_fit")):
-        assert [row["tokens"].tolist() for row in rows(again())] == [row["tokens"].tolist() for row in rows(ds)]
+    for rows in (
+        lambda ds: ds.shuffle(seed=3).pack(7),
+        lambda ds: ds.repeat(2).pack(16, method="best_fit"),
+    ):
+        assert [row["tokens"].tolist() for row in rows(again())] == [
+            row["tokens"].tolist() for row in rows(ds)
+        ]
     assert_resumes(lambda: ps.Loader(again().shuffle(seed=3).pack(7)), at_most=8)
     for length in (1, 3, 40):
-        assert [x.tolist() for x in ps.windows(again(), length)] == [x.tolist() for x in ps.windows(ds, length)]
+        assert [x.tolist() for x in ps.windows(again(), length)] == [
+            x.tolist() for x in ps.windows(ds, length)
+        ]
     first, second = (again().flow.source.read(np.array([3]))[0] for _ in range(2))  # pyright: ignore[reportAttributeAccessIssue]
     assert first.tolist() == second.tolist() and not first.flags.owndata
 
@@ -89,12 +96,17 @@ def test_rows_come_back_as_they_were(
         np.testing.assert_equal(got, want)
         assert set(got) == set(want) and got["tokens"].dtype == np.uint32
     assert lengths(again) == [len(row["tokens"]) for row in ds]
-    keys = [[tuple(key.values()) for key in row["__key__"]] for row in ps.read(folder / "out", columns=["__key__"])]
+    keys = [
+        [tuple(key.values()) for key in row["__key__"]]
+        for row in ps.read(folder / "out", columns=["__key__"])
+    ]
     assert keys == [[sample.key for sample in ds.plan.at(i)] for i in range(len(rows))]
 
 
 def test_where_packed_rows_come_from_is_kept(tmp_path: Path) -> None:
-    mixed = ps.mix({"a": documents(), "b": documents()}, {"a": 1, "b": 2}, stop="all_exhausted").pack(8)
+    mixed = ps.mix(
+        {"a": documents(), "b": documents()}, {"a": 1, "b": 2}, stop="all_exhausted"
+    ).pack(8)
     ps.write(mixed, tmp_path, shard=3)
     for i, row in enumerate(ps.read(tmp_path, columns=["tokens", "__key__"])):
         want = [(s.source, s.epoch, s.index, s.start, s.stop) for s in mixed.plan.at(i)]
@@ -135,26 +147,50 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
     "two axes": ([{"x": np.zeros((2, 2))}], "the field 'x' cannot be one column"),
     "other types": ([{"x": 1}, {"x": "a"}], "the field 'x' cannot be one column"),
-    "nothing known": ([{"x": None}, {"x": None}], "^the first 64 samples: the field 'x' is empty in all"),
+    "nothing known": (
+        [{"x": None}, {"x": None}],
+        "^the first 64 samples: the field 'x' is empty in all",
+    ),
     "our own name": ([{"__key__": 1}], "'__key__' is no name for a column"),
     "no name": ([{1: 1}], "1 is no name for a column"),
-    "a later type": ([*({"x": 1} for _ in range(70)), {"x": "a"}], "sample 70: its field 'x' is no int64"),
-    "a later field": ([*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}], "sample 70: it has the field 'y'"),
-    "a map": ([{"x": [("a", 1)]}, {"x": []}], "sample 0: the field 'x' .* a list of pairs .*: make it two lists"),
-    "a map inside": ([{"x": 1, "y": {"m": [("a", [1])]}}], "sample 0: the field 'y' .* make it two lists"),
+    "a later type": (
+        [*({"x": 1} for _ in range(70)), {"x": "a"}],
+        "sample 70: its field 'x' is no int64",
+    ),
+    "a later field": (
+        [*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}],
+        "sample 70: it has the field 'y'",
+    ),
+    "a map": (
+        [{"x": [("a", 1)]}, {"x": []}],
+        "sample 0: the field 'x' .* a list of pairs .*: make it two lists",
+    ),
+    "a map inside": (
+        [{"x": 1, "y": {"m": [("a", [1])]}}],
+        "sample 0: the field 'y' .* make it two lists",
+    ),
     "over 64 bits": ([{"x": 1}, {"x": 2**64}], "sample 1: the field 'x' cannot be one column"),
-    "no UTF-8": ([{"x": None}, {"x": "a"}, {"x": "\ud800"}], "sample 2: the field 'x' cannot be one column"),
+    "no UTF-8": (
+        [{"x": None}, {"x": "a"}, {"x": "\ud800"}],
+        "sample 2: the field 'x' cannot be one column",
+    ),
     "a name that is no UTF-8": ([{"\ud800": 1}], r"the field '\\ud800' cannot be one column"),
     "times among days": (
         [{"x": DAY}, {"x": NOON}],
         "the field 'x' cannot be one column: a value of the type datetime does not",
     ),
-    "zones and none": ([{"x": NOON}, {"x": NOON.replace(tzinfo=UTC)}], "the field 'x' cannot be one column: times"),
+    "zones and none": (
+        [{"x": NOON}, {"x": NOON.replace(tzinfo=UTC)}],
+        "the field 'x' cannot be one column: times",
+    ),
     "texts among bytes": (
         [{"x": b"a"}, {"x": "a"}],
         "the field 'x' cannot be one column: a value of the type str does not",
     ),
-    "a later array": ([*(np.arange(2, dtype=np.uint16) for _ in range(70)), np.array([70_000])], "sample 70"),
+    "a later array": (
+        [*(np.arange(2, dtype=np.uint16) for _ in range(70)), np.array([70_000])],
+        "sample 70",
+    ),
 }
 
 
@@ -177,7 +213,9 @@ def test_many_shards_have_one_catalog(tmp_path: Path) -> None:
 
 
 EAST = timezone(timedelta(hours=5))
-CUT: dict[str, tuple[Any, Any]] = {  # what the first samples hold, and what Arrow would make into that without a word
+CUT: dict[
+    str, tuple[Any, Any]
+] = {  # what the first samples hold, and what Arrow would make into that without a word
     "floats": (1, 1.5),
     "long integers": (0.5, 2**53 + 1),
     "zeros below zero": (1, -0.0),
@@ -198,7 +236,10 @@ CUT: dict[str, tuple[Any, Any]] = {  # what the first samples hold, and what Arr
     "times further in": ({"a": [DAY]}, {"a": [DAY, NOON]}),
     "times of a zone": (NOON, NOON.replace(tzinfo=EAST)),
     "times of no zone": (NOON.replace(tzinfo=EAST), NOON),
-    "finer times": (np.datetime64("2026-01-01T00:00:00", "s"), np.datetime64("2026-01-01T00:00:00.5", "ms")),
+    "finer times": (
+        np.datetime64("2026-01-01T00:00:00", "s"),
+        np.datetime64("2026-01-01T00:00:00.5", "ms"),
+    ),
     "numbers as times": (NOON, 5),
     "numbers as days": (DAY, 5),
     "numbers as times of day": (time(12), 5),
@@ -227,7 +268,9 @@ CUT: dict[str, tuple[Any, Any]] = {  # what the first samples hold, and what Arr
 
 @pytest.mark.parametrize("company", ["alone", "among others"])
 @pytest.mark.parametrize("case", CUT)
-def test_a_late_value_is_kept_or_refused_by_name_and_never_cut(case: str, company: str, tmp_path: Path) -> None:
+def test_a_late_value_is_kept_or_refused_by_name_and_never_cut(
+    case: str, company: str, tmp_path: Path
+) -> None:
     first, late = CUT[case]
     ds = ps.from_sequence([{"x": first}] * 70 + [{"x": late}], name="rows")
     with pytest.raises(ps.DataError, match="sample 70: its field 'x' is no "):
@@ -252,10 +295,14 @@ KEPT: dict[str, tuple[Any, list[Any]]] = {
 @pytest.mark.parametrize("case", KEPT)
 def test_a_late_value_that_loses_nothing_is_taken(case: str, tmp_path: Path) -> None:
     first, late = KEPT[case]
-    ps.write(ps.from_sequence([{"x": x} for x in [first] * 70 + late], name="rows"), tmp_path, shard=70)
+    ps.write(
+        ps.from_sequence([{"x": x} for x in [first] * 70 + late], name="rows"), tmp_path, shard=70
+    )
     for got, want in zip(list(ps.read(tmp_path))[70:], late, strict=True):
         want = {"a": None, "b": None, **want} if isinstance(want, dict) else want
-        one, other = (each.tolist() if isinstance(each, np.ndarray) else each for each in (got["x"], want))
+        one, other = (
+            each.tolist() if isinstance(each, np.ndarray) else each for each in (got["x"], want)
+        )
         np.testing.assert_equal(one, other)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.base.seams import pretend
+from penstock.engine.base.seams import pretend
 from penstock.testing.simulate import TornDisk
 from penstock.writing import write_rows
 from penstock.writing.rows import ROW_FORMATS
@@ -20,7 +20,9 @@ from writing_disk import Over
 
 @pytest.mark.parametrize("format", ROW_FORMATS)
 def test_a_stream_is_written_in_its_order(format: Any, tmp_path: Path) -> None:
-    ds = ps.from_sequence(range(500)).filter(lambda x: x % 3).map(lambda x: {"x": x, "text": str(x)})
+    ds = (
+        ps.from_sequence(range(500)).filter(lambda x: x % 3).map(lambda x: {"x": x, "text": str(x)})
+    )
     files = write_rows(ds, tmp_path / "out", format, max_bytes=1_000)
     assert len(files) > 3
     assert list(ps.read(tmp_path / "out")) == list(ds)
@@ -84,7 +86,9 @@ def test_values_of_two_types_are_refused_and_never_made_into_one(
     first: Any, other: Any, place: int, format: Any, tmp_path: Path
 ) -> None:
     rows = [{"x": first} for _ in range(place)] + [{"x": other}] * 1_000
-    with pytest.raises(ps.DataError, match=r"the field 'x' cannot be one column|one type in some rows and another"):
+    with pytest.raises(
+        ps.DataError, match=r"the field 'x' cannot be one column|one type in some rows and another"
+    ):
         write_rows(rows, tmp_path, format)
     if place == 1_200:
         with pytest.raises(ps.DataError, match="one type in some rows and another"):
@@ -105,7 +109,9 @@ def test_types_that_come_up_late_are_those_of_all_files(format: Any, tmp_path: P
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": [1, {2: 3}]}, {"a": {True: 1}}])
 def test_keys_that_are_no_texts_are_no_lines(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is no text"):
+    with pytest.raises(
+        ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is no text"
+    ):
         write_rows([{"x": 1}, value], tmp_path, "jsonl")
 
 
@@ -117,9 +123,16 @@ LARGE_AND_FINE = {
     "nanoseconds": lambda: [np.datetime64(1, "ns"), None, np.datetime64(2**60 + 1, "ns")],
     "nanoseconds in lists": lambda: [[np.datetime64(1, "ns")], []],
     "nanoseconds in mappings": lambda: [{"at": np.datetime64(1, "ns")}, {"at": None}, None],
-    "nanoseconds of durations": lambda: [np.timedelta64(1, "ns"), None, np.timedelta64(10**9 + 1, "ns")],
+    "nanoseconds of durations": lambda: [
+        np.timedelta64(1, "ns"),
+        None,
+        np.timedelta64(10**9 + 1, "ns"),
+    ],
     "times of pandas": lambda: [pandas().Timestamp(1), None, pandas().Timestamp(2**60 + 1)],
-    "times of pandas in a zone": lambda: [pandas().Timestamp(1, tz="UTC"), pandas().Timestamp(2, tz="UTC")],
+    "times of pandas in a zone": lambda: [
+        pandas().Timestamp(1, tz="UTC"),
+        pandas().Timestamp(2, tz="UTC"),
+    ],
     "times of pandas in lists": lambda: [[pandas().Timestamp(1)], []],
     "durations of pandas": lambda: [pandas().Timedelta(1), pandas().Timedelta(10**9 + 1)],
 }
@@ -190,4 +203,6 @@ def test_arrays_of_the_other_byte_order_are_written(format: Any, tmp_path: Path)
     ps.write(rows, tmp_path / "shards")
     for folder in ("rows", "shards"):
         found = [row["x"] for row in ps.read(tmp_path / folder)]
-        assert [(each.dtype, each.tolist()) for each in found] == [(np.dtype("i4"), v.tolist()) for v in values]
+        assert [(each.dtype, each.tolist()) for each in found] == [
+            (np.dtype("i4"), v.tolist()) for v in values
+        ]

@@ -22,8 +22,8 @@ import penstock as ps
 from example_counts import done, examples
 from helpers import pairwise_first
 from killed_writer import documents
-from penstock.base.seams import pretend
-from penstock.runtime.executors import EXECUTORS
+from penstock.engine.base.seams import pretend
+from penstock.engine.runtime.executors import EXECUTORS
 from penstock.testing.simulate import Crash, TornDisk
 from penstock.writing import write
 from writing_disk import Over
@@ -59,7 +59,11 @@ def test_whoever_writes_them(executor: Any, format: Any, tmp_path: Path) -> None
 def test_others_read_the_archives(tmp_path: Path) -> None:
     (file,) = write(documents(7), tmp_path, format="tar")
     with tarfile.open(file) as archive:
-        assert [member.name for member in archive][:3] == ["000000000000.txt", "000000000000.json", "000000000001.txt"]
+        assert [member.name for member in archive][:3] == [
+            "000000000000.txt",
+            "000000000000.json",
+            "000000000001.txt",
+        ]
         assert {(m.mtime, m.uid, m.gid, m.mode, m.uname) for m in archive} == {(0, 0, 0, 0o644, "")}
     listed = subprocess.run(["tar", "tf", str(file)], capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 14 and not listed.stderr
@@ -78,13 +82,17 @@ def test_lines(tmp_path: Path) -> None:
     shard=st.integers(1, 50),
     most=st.integers(1, 40_000),
 )
-def test_files_are_no_larger_than_asked(sizes: list[int], shard: int, most: int, tmp_path_factory: Any) -> None:
+def test_files_are_no_larger_than_asked(
+    sizes: list[int], shard: int, most: int, tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("out")
     ds = ps.from_sequence([{"bin": bytes(size)} for size in sizes])
     files = write(ds, folder, shard=shard, max_bytes=most, format="tar")
     again = [ps.read(file) for file in files]
     assert [sample["bin"] for part in again for sample in part] == [bytes(size) for size in sizes]
-    assert [len(sample["bin"]) for sample in ps.read(folder)] == sizes  # by their names they are in order, too
+    assert [
+        len(sample["bin"]) for sample in ps.read(folder)
+    ] == sizes  # by their names they are in order, too
     for file, part in zip(files, again, strict=True):
         assert len(part) <= shard and (file.stat().st_size <= most or len(part) == 1)
 
@@ -114,7 +122,9 @@ def test_a_second_call_writes_nothing(tmp_path: Path) -> None:
         lambda ds, folder: write(ds, folder, shard=3, max_bytes=99, format="tar"),
         lambda ds, folder: write(ds.shuffle(seed=1), folder, shard=3, format="tar"),
         lambda ds, folder: write(ds.map(dict), folder, shard=3, format="tar"),
-        lambda ds, folder: write(ps.from_sequence("bbcdefghij", name="x").map(plain), folder, shard=3, format="tar"),
+        lambda ds, folder: write(
+            ps.from_sequence("bbcdefghij", name="x").map(plain), folder, shard=3, format="tar"
+        ),
     ],
 )
 def test_shards_of_something_else_are_refused(other: Any, tmp_path: Path) -> None:
@@ -126,9 +136,15 @@ def test_shards_of_something_else_are_refused(other: Any, tmp_path: Path) -> Non
     assert held(tmp_path) == before
 
 
-def test_functions_that_are_others_by_now_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_functions_that_are_others_by_now_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for word in ("cat", "dog"):
-        write(ps.from_sequence(range(3)).map(lambda x, word=word: {"txt": word}), tmp_path, format="tar")
+        write(
+            ps.from_sequence(range(3)).map(lambda x, word=word: {"txt": word}),
+            tmp_path,
+            format="tar",
+        )
     assert "<lambda> is not what it was; give it a version" in caplog.text
     assert ps.read(tmp_path)[0]["txt"] == b"cat"
 
@@ -172,7 +188,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
-def test_a_bad_sample_stops_it_and_nothing_is_left_of_the_try(executor: Any, tmp_path: Path) -> None:
+def test_a_bad_sample_stops_it_and_nothing_is_left_of_the_try(
+    executor: Any, tmp_path: Path
+) -> None:
     def bad(x: int) -> dict[str, Any]:
         if x == 17 and (tmp_path / "bad").exists():
             raise ValueError("no 17")
@@ -201,9 +219,18 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
 
     write(documents(90), tmp_path / "one", shard=10, format="tar")
     want = held(tmp_path / "one")
-    files = write(documents(90).map(deadly), tmp_path / "many", shard=10, executor="processes", workers=2, format="tar")
+    files = write(
+        documents(90).map(deadly),
+        tmp_path / "many",
+        shard=10,
+        executor="processes",
+        workers=2,
+        format="tar",
+    )
     assert len(list(tmp_path.glob("killed at *"))) == 2
-    assert {file.name: file.read_bytes() for file in files} == {name: want[name] for name in want if name[0] != "."}
+    assert {file.name: file.read_bytes() for file in files} == {
+        name: want[name] for name in want if name[0] != "."
+    }
 
 
 FIND = f"import sys\nsys.path.append({str(HERE)!r})\n"
@@ -263,7 +290,9 @@ def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) ->
     subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
     write(documents(400), folder / "one", shard=20, format="tar")
     want, found = held(folder / "one"), held(folder / "many")
-    assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
+    assert found.keys() == want.keys() and all(
+        found[name] == want[name] for name in want if name[0] != "."
+    )
 
 
 @pytest.mark.slow  # interrupts a process
@@ -281,7 +310,9 @@ def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     write(documents(90), tmp_path / "one", shard=10, format="tar")
     want = held(tmp_path / "one")
     found = held(tmp_path / "many")
-    assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
+    assert found.keys() == want.keys() and all(
+        found[name] == want[name] for name in want if name[0] != "."
+    )
 
 
 @pytest.mark.slow  # processes that are killed
@@ -292,7 +323,14 @@ def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
         return sample
 
     with pytest.raises(ps.DataError, match="3 times in a row") as caught:
-        write(documents(30).map(deadly), tmp_path, shard=10, executor="processes", workers=1, format="tar")
+        write(
+            documents(30).map(deadly),
+            tmp_path,
+            shard=10,
+            executor="processes",
+            workers=1,
+            format="tar",
+        )
     assert any("the job was" in note for note in caught.value.__notes__)
 
 

@@ -22,10 +22,12 @@ PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 60), 1 << 60) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
 )  # fmt: skip
-PIECES = WORDS.filter(lambda word: word and not set("./") & set(word) and not (word[:2] == "__" == word[-2:]))
-KEYS = st.lists(PIECES, min_size=1, max_size=3).map("/".join) | st.text("ab/", min_size=90, max_size=300).map(
-    lambda text: f"x{text}x"
+PIECES = WORDS.filter(
+    lambda word: word and not set("./") & set(word) and not (word[:2] == "__" == word[-2:])
 )
+KEYS = st.lists(PIECES, min_size=1, max_size=3).map("/".join) | st.text(
+    "ab/", min_size=90, max_size=300
+).map(lambda text: f"x{text}x")
 PARTS = st.fixed_dictionaries(
     {},
     optional={
@@ -39,7 +41,10 @@ PARTS = st.fixed_dictionaries(
 
 
 @examples(200)
-@given(name=st.text(max_size=110) | st.text("ab/.", min_size=95, max_size=105), size=st.integers(0, 1 << 36))
+@given(
+    name=st.text(max_size=110) | st.text("ab/.", min_size=95, max_size=105),
+    size=st.integers(0, 1 << 36),
+)
 def test_headers_are_those_of_python(name: str, size: int) -> None:
     about = tarfile.TarInfo(name)
     about.size = size
@@ -49,9 +54,13 @@ def test_headers_are_those_of_python(name: str, size: int) -> None:
 
 @examples(60)
 @given(wanted=st.dictionaries(KEYS, PARTS, min_size=1, max_size=5))
-def test_what_is_read_is_what_was_written(wanted: dict[str, dict[str, Any]], tmp_path_factory: Any) -> None:
+def test_what_is_read_is_what_was_written(
+    wanted: dict[str, dict[str, Any]], tmp_path_factory: Any
+) -> None:
     encoder, path = TarEncoder(), tmp_path_factory.mktemp("tar") / "a.tar"
-    body = [encoder(i, {"__key__": key, **parts})[0] for i, (key, parts) in enumerate(wanted.items())]
+    body = [
+        encoder(i, {"__key__": key, **parts})[0] for i, (key, parts) in enumerate(wanted.items())
+    ]
     path.write_bytes(encoder.file(body))
     found = list(map(Decode(None), samples(path)))
     assert [sample.pop("__key__") for sample in found] == list(wanted)
@@ -73,7 +82,10 @@ def test_what_is_read_is_what_was_written(wanted: dict[str, dict[str, Any]], tmp
         ({"__key__": "a", "b/c": "b"}, "another key or part"),
         ({"__key__": "a", "txt": "\ud800"}, "surrogates"),
         ({"__key__": "a\ud800", "txt": ""}, "surrogates"),
-        ({"__key__": "a", "png": np.zeros(3)}, "a ndarray is not bytes; the names .txt, .json, .npy"),
+        (
+            {"__key__": "a", "png": np.zeros(3)},
+            "a ndarray is not bytes; the names .txt, .json, .npy",
+        ),
         ({"__key__": "a", "cls": "cat"}, "integer"),
         ({"__key__": "a", "json": float("nan")}, "JSON compliant"),
         ({"__key__": "a", "npy": [object()]}, "Object arrays"),
@@ -108,5 +120,9 @@ def test_an_array_that_would_be_read_as_another_one_is_refused(value: Any) -> No
 
 
 def test_records_and_text_are_written_as_arrays() -> None:
-    for value in (np.zeros(2, np.dtype([("a", "i1"), ("b", "f8")], align=True)), np.array(["a", "bc"]), ["a", "bc"]):
+    for value in (
+        np.zeros(2, np.dtype([("a", "i1"), ("b", "f8")], align=True)),
+        np.array(["a", "bc"]),
+        ["a", "bc"],
+    ):
         TarEncoder()(0, {"npy": value})

@@ -54,7 +54,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except _Misused as error:
-            from penstock.base.urls import redacted
+            from penstock.engine.base.urls import redacted
 
             told: Any = error
             told.message = redacted(told.message)
@@ -72,7 +72,9 @@ def _told(asked: bool) -> None:
 
 @app.callback()
 def penstock(
-    version: Annotated[bool, typer.Option("--version", callback=_told, is_eager=True, help="Say which it is.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_told, is_eager=True, help="Say which it is.")
+    ] = False,
 ) -> None:
     """Many datasets to one training run, in an order that is known before it starts."""
 
@@ -80,12 +82,14 @@ def penstock(
 @app.command()
 def demo(
     out: Annotated[
-        Path, typer.Option(parser=here, metavar="PATH", help="Where data, journals and pictures go.")
+        Path,
+        typer.Option(parser=here, metavar="PATH", help="Where data, journals and pictures go."),
     ] = Path("demo-data"),
     steps: Annotated[int, typer.Option(min=40, help="Steps of the run.")] = 400,
     as_json: Json = False,
 ) -> None:
-    """Mix and pack data of this machine, kill the run, resume it, prove that the stream is the same and as planned."""
+    """Mix and pack data of this machine, kill the run, resume it, prove that the stream is the same
+    and as planned."""
     from rich.console import Console
 
     try:
@@ -94,14 +98,18 @@ def demo(
     except ImportError as error:
         if error.name != "tokenizers":
             raise
-        raise failed(str(missing_extra(error.name, "demo", "penstock demo")), 2, "ImportError", as_json) from None
+        raise failed(
+            str(missing_extra(error.name, "demo", "penstock demo")), 2, "ImportError", as_json
+        ) from None
     console = Console(quiet=as_json)
     try:
         outcome = play(Settings(out, steps=steps), console)
     except (Failed, PenstockError) as error:
         raise failed(str(error), 1, type(error).__name__, as_json) from None
     except KeyboardInterrupt:
-        raise failed("stopped; the training processes are gone", 130, "KeyboardInterrupt", as_json) from None
+        raise failed(
+            "stopped; the training processes are gone", 130, "KeyboardInterrupt", as_json
+        ) from None
     answer(outcome.as_json(), lambda _: outcome.tell(console), as_json)
     raise typer.Exit(0 if outcome.holds else 1)
 
@@ -110,28 +118,49 @@ def demo(
 @guarded
 def index(
     paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
-    rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option(help="Make them again, also where they are still right.")
+    ] = False,
     cache: Annotated[
-        Path | None, typer.Option(parser=here, metavar="PATH", help="Keep them here; not beside the data.")
+        Path | None,
+        typer.Option(parser=here, metavar="PATH", help="Keep them here; not beside the data."),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")] = None,
-    eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens, or every text.")] = None,
-    checksum: Annotated[bool, typer.Option(help="Keep checksums too, of formats that have none.")] = False,
-    lengths: Annotated[str | None, typer.Option(help="Keep how long the lists of this column are: tokens.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")
+    ] = None,
+    eos: Annotated[
+        int | None, typer.Option(help="The id that ends a document of tokens, or every text.")
+    ] = None,
+    checksum: Annotated[
+        bool, typer.Option(help="Keep checksums too, of formats that have none.")
+    ] = False,
+    lengths: Annotated[
+        str | None, typer.Option(help="Keep how long the lists of this column are: tokens.")
+    ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Keep how many tokens it makes of each text of that column (default: text).")
+        str | None,
+        typer.Option(
+            help="Keep how many tokens it makes of each text of that column (default: text)."
+        ),
     ] = None,
     bos: Annotated[int | None, typer.Option(help="A token before every text.")] = None,
-    special_tokens: Annotated[bool, typer.Option(help="Let the tokenizer add its special tokens.")] = False,
-    engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
-    workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
+    special_tokens: Annotated[
+        bool, typer.Option(help="Let the tokenizer add its special tokens.")
+    ] = False,
+    engine: Annotated[
+        str, typer.Option(help="Who computes: inline, threads, processes or ray.")
+    ] = "inline",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many; default: one for each core here.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads them together."""
-    from penstock.base.hints import chosen
-    from penstock.base.urls import local
-    from penstock.runtime.engine import compute
-    from penstock.runtime.executors import EXECUTORS, ExecutorName
+    """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads
+    them together."""
+    from penstock.engine.base.hints import chosen
+    from penstock.engine.base.urls import local
+    from penstock.engine.runtime.engine import compute
+    from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
     from penstock.sources.paths import TokenType, find, format_of
     from penstock.text import Tokenise
@@ -139,14 +168,23 @@ def index(
     chosen(engine, EXECUTORS, "--engine {}")
     each = None
     if engine != "inline":
-        each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
+        each = partial(
+            compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers
+        )
     cache = cache and local(cache).absolute()
-    told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum, "lengths": lengths}
+    told = {
+        "dtype": cast("TokenType | None", dtype),
+        "eos": eos,
+        "checksum": checksum,
+        "lengths": lengths,
+    }
     if tokenizer is not None:
         counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
         told |= {"eos": None, "lengths": counts}
     elif bos is not None or special_tokens:
-        raise ConfigError("--bos and --special-tokens say how texts become tokens: give --tokenizer too")
+        raise ConfigError(
+            "--bos and --special-tokens say how texts become tokens: give --tokenizer too"
+        )
     make = partial(index_files, rebuild=rebuild, cache=cache, each=each, **told)
     rows: dict[str, int] = {}
     found = find(paths)

@@ -1,4 +1,5 @@
-"""The commands that ask a plan: `plan`, `at`, `find`, `diff`, `simulate`. Nothing is read but the files' outlines."""
+"""The commands that ask a plan: `plan`, `at`, `find`, `diff`, `simulate`. Nothing is read but the
+files' outlines."""
 
 from __future__ import annotations
 
@@ -10,10 +11,26 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Allow, Json, Mixture, State, Steps, answer, guarded, here, mixture_file, of_run, put, say
+from .say import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    Steps,
+    answer,
+    guarded,
+    here,
+    mixture_file,
+    of_run,
+    put,
+    say,
+)
 
 Picture = Annotated[
-    Path | None, typer.Option("-o", "--out", parser=here, metavar="PATH", help="Draw it: a .svg, .png or .html file.")
+    Path | None,
+    typer.Option(
+        "-o", "--out", parser=here, metavar="PATH", help="Draw it: a .svg, .png or .html file."
+    ),
 ]
 
 
@@ -28,11 +45,14 @@ def plan(
     out: Picture = None,
     state: State = None,
     every: Every = False,
-    digest: Annotated[bool, typer.Option(help="The fingerprint also of the data: reads some rows, once.")] = False,
+    digest: Annotated[
+        bool, typer.Option(help="The fingerprint also of the data: reads some rows, once.")
+    ] = False,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
+    """What a run gives: share of every source, asked and as it comes out, epochs, first repeat,
+    end."""
     from penstock.report import shares
 
     target = of_run(mixture, state, allow=allow)
@@ -60,14 +80,28 @@ def plan(
         found["packing"] = asdict(packing)
 
     def tell(console: Any) -> None:
-        amount = f"{sum(row.tokens or 0 for row in rows):,} tokens" if target.packed else f"{samples:,} samples"
-        put(console, shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
+        amount = (
+            f"{sum(row.tokens or 0 for row in rows):,} tokens"
+            if target.packed
+            else f"{samples:,} samples"
+        )
+        put(
+            console,
+            shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed),
+        )
         if packing is not None:
             say(console, f"packing: {shares.packing(packing)}")
         if not target.whole:
-            say(console, "\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
+            say(
+                console,
+                "\nRows are packed while it runs, so a step has no fixed samples: all counts are "
+                "of samples.",
+            )
         _remark(console, rows, every)
-        say(console, f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
+        say(
+            console,
+            f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}",
+        )
         if out:
             say(console, f"picture: {out}")
 
@@ -90,7 +124,9 @@ def _remark(console: Any, rows: Any, every: bool) -> None:
 def at(
     mixture: Mixture,
     step: Annotated[int, typer.Argument(min=0, help="The step asked about, from 0.")],
-    until: Annotated[int | None, typer.Option("--to", help="And all steps before this one.")] = None,
+    until: Annotated[
+        int | None, typer.Option("--to", help="And all steps before this one.")
+    ] = None,
     read: Annotated[bool, typer.Option(help="Read the samples and show how they begin.")] = False,
     state: State = None,
     allow: Allow = None,
@@ -102,7 +138,11 @@ def at(
     stop = step + 1 if until is None else until
     if stop <= step:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
-    if target.model.horizon is not None and target.last is not None and stop > max(target.last, target.rows.next_step):
+    if (
+        target.model.horizon is not None
+        and target.last is not None
+        and stop > max(target.last, target.rows.next_step)
+    ):
         raise ConfigError(f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,}")
     rows = list[dict[str, Any]]()
     for number in range(step, stop):
@@ -128,7 +168,9 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
     for name in rows[0] if rows else ():
         table.add_column(name, justify="left" if name in ("source", "text") else "right")
     for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()))
+        table.add_row(
+            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values())
+        )
     put(console, table)
 
 
@@ -140,8 +182,9 @@ def diff(
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
-    from penstock.graph.recipe import describe, difference
+    """Where two mixtures differ: in what they say, and from which step on in what they give. Exit
+    code 1 if they do."""
+    from penstock.engine.graph.recipe import describe, difference
     from penstock.report.changes import changes
     from penstock.report.target import opened
 
@@ -151,7 +194,11 @@ def diff(
     within = range(0, min(one.row(horizon), two.row(horizon)))
     given = one.rows.diff(two.rows, within)
     said = changes(one.model, two.model)
-    rows = {name: (size, two.sizes[name]) for name, size in one.sizes.items() if two.sizes.get(name, size) != size}
+    rows = {
+        name: (size, two.sizes[name])
+        for name, size in one.sizes.items()
+        if two.sizes.get(name, size) != size
+    }
     said += [f"{name}: {a:,} -> {b:,} rows" for name, (a, b) in rows.items()]
     if not said:  # the files say the same, and mean something else
         said = difference(describe(one.dataset.flow), describe(two.dataset.flow))
@@ -178,11 +225,16 @@ def diff(
     raise typer.Exit(1 if said or given else 0)
 
 
-Changes = Annotated[list[str] | None, typer.Option("--weight", help="NAME=WEIGHT, as often as needed.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="PLACE=VALUE: stages.anneal.weights.math=30, horizon.steps=5k.")
+Changes = Annotated[
+    list[str] | None, typer.Option("--weight", help="NAME=WEIGHT, as often as needed.")
 ]
-Caps = Annotated[list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS, as often as needed.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="PLACE=VALUE: stages.anneal.weights.math=30, horizon.steps=5k."),
+]
+Caps = Annotated[
+    list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS, as often as needed.")
+]
 
 
 @guarded
@@ -199,7 +251,8 @@ def simulate(
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """What would be: the plan with other weights, caps, stages, schedules or any other setting, beside it as it is."""
+    """What would be: the plan with other weights, caps, stages, schedules or any other setting,
+    beside it as it is."""
     from penstock.report import shares
     from penstock.report.target import opened
 
@@ -224,7 +277,9 @@ def simulate(
         save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     found = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
-        for name, n, target, sources in zip(("as_it_is", "changed"), horizon, (before, after), rows, strict=True)
+        for name, n, target, sources in zip(
+            ("as_it_is", "changed"), horizon, (before, after), rows, strict=True
+        )
     }
 
     def tell(console: Any) -> None:

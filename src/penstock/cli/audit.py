@@ -12,7 +12,9 @@ from penstock.errors import ConfigError
 
 from .say import Allow, Json, Mixture, State, answer, guarded, here, of_run, say, stretch
 
-Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
+Stretch = Annotated[
+    str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")
+]
 
 
 @guarded
@@ -30,23 +32,30 @@ def audit(
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="The column that names samples (url; __key__ in archives): it is read.")
+        str | None,
+        typer.Option(help="The column that names samples (url; __key__ in archives): it is read."),
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Ranks that share a global_batch_size; with --state, those of the run.")
+        int | None,
+        typer.Option(
+            min=1, help="Ranks that share a global_batch_size; with --state, those of the run."
+        ),
     ] = None,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Every sample or part of a step, a line each: step, rank, row, source, epoch, index, key, file, row in it, tokens.
+    """Every sample or part of a step, a line each: step, rank, row, source, epoch, index, key,
+    file, row in it, tokens.
 
     Without -o JSON lines are printed. A file is there whole or not at all, also after Ctrl-C.
     """
-    from penstock.plan.lines import written
+    from penstock.engine.plan.lines import written
 
     if as_json and out is None:
-        raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
+        raise ConfigError(
+            "--json prints what was written, and the lines are printed too: say where to, with -o"
+        )
     target = of_run(mixture, state, ranks, allow=allow)
     taken = stretch(target, steps)
     lines = target.rows.audit(taken, key=key)

@@ -13,7 +13,9 @@ from .say import Allow, Json, Mixture, State, answer, guarded, of_run, say, stre
 @guarded
 def blame(
     mixture: Mixture,
-    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps that are asked about.")],
+    steps: Annotated[
+        str, typer.Option("--steps", help="FIRST:STOP, the steps that are asked about.")
+    ],
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,

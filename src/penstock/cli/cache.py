@@ -12,12 +12,16 @@ from .say import Json, answer, guarded, here, say
 if TYPE_CHECKING:
     from penstock.stores.blocks import Blocks
 
-cache = typer.Typer(no_args_is_help=True, help="What this machine keeps of data that lies in stores.")
+cache = typer.Typer(
+    no_args_is_help=True, help="What this machine keeps of data that lies in stores."
+)
 
 Folder = Annotated[
     Path | None,
     typer.Argument(
-        parser=here, metavar="PATH", help="The folder given as cache=; default: PENSTOCK_CACHE, or ~/.cache/penstock."
+        parser=here,
+        metavar="PATH",
+        help="The folder given as cache=; default: PENSTOCK_CACHE, or ~/.cache/penstock.",
     ),
 ]
 
@@ -36,7 +40,12 @@ def info(folder: Folder = None, as_json: Json = False) -> None:
     blocks = _blocks(folder)
     found = list(blocks.all())
     size = sum(block.size for block in found)
-    told = {"folder": str(blocks.folder), "blocks": len(found), "bytes": size, "limit": blocks.limit(size)}
+    told = {
+        "folder": str(blocks.folder),
+        "blocks": len(found),
+        "bytes": size,
+        "limit": blocks.limit(size),
+    }
     answer(told, lambda console: _tell(console, told), as_json)
 
 
@@ -46,14 +55,19 @@ def clear(folder: Folder = None, as_json: Json = False) -> None:
     """Let go of all blocks. Runs that use them go on, and fetch what they need again."""
     blocks = _blocks(folder)
     told = {"folder": str(blocks.folder), "freed": blocks.clear()}
-    answer(told, lambda console: say(console, f"{told['folder']}: {told['freed']:,} bytes freed"), as_json)
+    answer(
+        told,
+        lambda console: say(console, f"{told['folder']}: {told['freed']:,} bytes freed"),
+        as_json,
+    )
 
 
 @cache.command()
 @guarded
 def verify(folder: Folder = None, as_json: Json = False) -> None:
-    """Compare every block with its checksums; damaged ones are removed, and exit with 1 where there were any."""
-    from penstock.graph.shown import counted
+    """Compare every block with its checksums; damaged ones are removed, and exit with 1 where there
+    were any."""
+    from penstock.engine.graph.shown import counted
 
     blocks = _blocks(folder)
     many, bad = blocks.verify()
@@ -69,7 +83,7 @@ def verify(folder: Folder = None, as_json: Json = False) -> None:
 
 
 def _tell(console: Any, told: dict[str, Any]) -> None:
-    from penstock.graph.shown import counted
+    from penstock.engine.graph.shown import counted
 
     kept = f"{counted(told['blocks'], 'block')}, {told['bytes']:,} of {told['limit']:,} bytes"
     say(console, f"{told['folder']}: {kept}")

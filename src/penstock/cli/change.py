@@ -10,14 +10,15 @@ from typing import Any, cast
 
 from yaml import safe_load
 
-from penstock.base.hints import few, near
+from penstock.engine.base.hints import few, near
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile, read_model
 from penstock.mixture_files.write import text_of, tree_of
 
 
 def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
-    """The description with other weights and caps. New weights replace stages, groups, amounts and a temperature.
+    """The description with other weights and caps. New weights replace stages, groups, amounts and
+    a temperature.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
@@ -25,29 +26,51 @@ def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> 
     {'a': 0.75, 'b': 0.25}
     """
     groups = model.groups or {}
-    new, limits = _numbers(model, "--weight", weights), _numbers(model, "--max-epochs", caps, [*groups])
+    new, limits = (
+        _numbers(model, "--weight", weights),
+        _numbers(model, "--max-epochs", caps, [*groups]),
+    )
     if of_groups := {name: limits.pop(name) for name in groups if name in limits}:
-        for source in model.sources:  # a cap given here wins over one that the file gives to a source of the group
+        for source in (
+            model.sources
+        ):  # a cap given here wins over one that the file gives to a source of the group
             if source.group in of_groups:
                 limits.setdefault(source.name, of_groups[source.group])
-    sources = [replace(source, max_epochs=limits.get(source.name, source.max_epochs)) for source in model.sources]
+    sources = [
+        replace(source, max_epochs=limits.get(source.name, source.max_epochs))
+        for source in model.sources
+    ]
     if new:
         by_group = replace(model, max_epochs=None)
         kept_caps = [by_group.cap(source) for source in sources]
         plain = model.shares()
         if plain is None and (missing := [name for name in model.names if name not in new]):
             raise ConfigError(
-                f"--weight: {', '.join(missing[:5])} have none, as the file's weights come from a schedule, amounts or "
+                f"--weight: {', '.join(missing[:5])} have none, as the file's weights come from a "
+                "schedule, amounts or "
                 "sizes; give one for every source"
             )
-        kept = {source.name: source.weight if source.weight is not None else 1.0 for source in model.sources}
+        kept = {
+            source.name: source.weight if source.weight is not None else 1.0
+            for source in model.sources
+        }
         kept |= model.grouped(model.own_weights(), model.groups) if model.groups and plain else {}
         sources = [
-            replace(source, weight=new.get(source.name, kept[source.name]), tokens=None, epochs=None, group=None)
+            replace(
+                source,
+                weight=new.get(source.name, kept[source.name]),
+                tokens=None,
+                epochs=None,
+                group=None,
+            )
             for source in sources
         ]
-        sources = [replace(source, max_epochs=cap) for source, cap in zip(sources, kept_caps, strict=True)]
-        model = replace(model, schedule=None, temperature=None, stages=(), groups=None, group_max_epochs=None)
+        sources = [
+            replace(source, max_epochs=cap) for source, cap in zip(sources, kept_caps, strict=True)
+        ]
+        model = replace(
+            model, schedule=None, temperature=None, stages=(), groups=None, group_max_epochs=None
+        )
     return replace(model, sources=tuple(sources))
 
 
@@ -67,7 +90,9 @@ def changed_by(model: MixtureFile, given: Sequence[str]) -> MixtureFile:
         for text in given:
             key, sign, value = text.partition("=")
             if not sign or not key:
-                raise ConfigError(f"--set {text}: write PLACE=VALUE, such as stages.anneal.weights.math=30")
+                raise ConfigError(
+                    f"--set {text}: write PLACE=VALUE, such as stages.anneal.weights.math=30"
+                )
             *above, last = key.split(".")
             inside = tree
             for name in above:
@@ -77,12 +102,15 @@ def changed_by(model: MixtureFile, given: Sequence[str]) -> MixtureFile:
         found, problems = read_model(path)
     errors = [problem for problem in problems if problem.severity == "error"]
     if found is None or errors:
-        raise ConfigError("--set: " + "; ".join(f"{problem.key}: {problem.message}" for problem in errors))
+        raise ConfigError(
+            "--set: " + "; ".join(f"{problem.key}: {problem.message}" for problem in errors)
+        )
     return found
 
 
 def _inside(tree: object, name: str, text: str) -> Any:
-    """What a place holds: of a mapping by name, of a list by number from 1 on, or by the name of a stage."""
+    """What a place holds: of a mapping by name, of a list by number from 1 on, or by the name of a
+    stage."""
     if isinstance(tree, dict):
         table = cast("dict[Any, Any]", tree)
         names = {str(key): key for key in table}
@@ -100,14 +128,19 @@ def _inside(tree: object, name: str, text: str) -> Any:
 def _put(tree: object, name: str, value: Any, text: str) -> None:
     if not isinstance(tree, dict):
         raise ConfigError(f"--set {text}: {name!r} has no place there")
-    names, table = {str(key): key for key in cast("dict[Any, Any]", tree)}, cast("dict[Any, Any]", tree)
+    names, table = (
+        {str(key): key for key in cast("dict[Any, Any]", tree)},
+        cast("dict[Any, Any]", tree),
+    )
     if value is None:
         table.pop(names.get(name, name), None)
     else:
         table[names.get(name, name)] = value
 
 
-def _numbers(model: MixtureFile, option: str, given: Sequence[str], groups: Sequence[str] = ()) -> dict[str, float]:
+def _numbers(
+    model: MixtureFile, option: str, given: Sequence[str], groups: Sequence[str] = ()
+) -> dict[str, float]:
     out, known = dict[str, float](), [*model.names, *groups]
     for text in given:
         name, sign, number = text.rpartition("=")

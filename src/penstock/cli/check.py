@@ -16,12 +16,15 @@ STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 @guarded
 def lint(
-    mixtures: Annotated[list[Path], typer.Argument(parser=mixture_file, help="Mixture files, or their URLs.")],
+    mixtures: Annotated[
+        list[Path], typer.Argument(parser=mixture_file, help="Mixture files, or their URLs.")
+    ],
     strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded.
+    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be
+    loaded.
 
     Of several files also what one trains on and another holds out.
     """
@@ -29,13 +32,21 @@ def lint(
     from penstock.mixture_files.readers import Readers
 
     readers = Readers()
-    problems = [problem for mixture in mixtures for problem in problems_of(mixture, readers=readers, allow=allow or ())]
+    problems = [
+        problem
+        for mixture in mixtures
+        for problem in problems_of(mixture, readers=readers, allow=allow or ())
+    ]
     counts = Counter(problem.severity for problem in problems)
 
     def tell(console: Any) -> None:
         for problem in problems:
             say(console, f"{problem.severity} {problem}", STYLES[problem.severity])
-        said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in STYLES if counts[kind]]
+        said = [
+            f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}"
+            for kind in STYLES
+            if counts[kind]
+        ]
         say(console, ", ".join(said) or f"nothing wrong in {', '.join(map(str, mixtures))}")
 
     answer({"problems": [asdict(problem) for problem in problems]}, tell, as_json)

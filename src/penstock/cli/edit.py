@@ -16,27 +16,42 @@ from .say import Allow, Json, Mixture, answer, guarded, here, of_run, say
 @guarded
 def edit(
     mixture: Mixture,
-    state: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of the run's states.")],
+    state: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="The folder of the run's states.")
+    ],
     skip: Annotated[
         list[str] | None,
-        typer.Option(help="FIRST:STOP, steps to leave out, as often as needed; numbered as they are before this edit."),
+        typer.Option(
+            help="FIRST:STOP, steps to leave out, as often as needed; numbered as they are before "
+            "this edit."
+        ),
     ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")
+    ] = None,
     exclude_from: Annotated[
-        Path | None, typer.Option(exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.')
+        Path | None,
+        typer.Option(
+            exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.'
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", parser=here, metavar="PATH", help="A folder for the new state; default: in its place."
+            "-o",
+            "--out",
+            parser=here,
+            metavar="PATH",
+            help="A folder for the new state; default: in its place.",
         ),
     ] = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
+    """Leave out steps or samples from here on. A sample's place goes to the next of its source; the
+    rest stays."""
+    from penstock.engine.runtime.saves import read_states, write_state
     from penstock.mixture_files.exclude import read_keys
-    from penstock.runtime.saves import read_states, write_state
 
     target = of_run(mixture, state, allow=allow)
     keys = [_key(text) for text in exclude or []]
@@ -45,7 +60,9 @@ def edit(
     if not (skip or keys):
         raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
     plan, ranges = target.rows, _ranges(skip or [])
-    for first, stop in reversed(ranges):  # what follows moves up, so those before it still mean the steps they named
+    for first, stop in reversed(
+        ranges
+    ):  # what follows moves up, so those before it still mean the steps they named
         plan = plan.skip(steps=range(first, stop))
     plan = plan.exclude(keys) if keys else plan
     step, _ = read_states(state)
@@ -57,7 +74,11 @@ def edit(
         say(console, f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on")
         say(console, f"see it with: penstock at {mixture} STEP --state {written}")
 
-    answer({"state": str(written), "skipped": skip or [], "excluded": [list(key) for key in keys]}, tell, as_json)
+    answer(
+        {"state": str(written), "skipped": skip or [], "excluded": [list(key) for key in keys]},
+        tell,
+        as_json,
+    )
 
 
 def _key(text: str) -> tuple[str, int]:
@@ -70,7 +91,9 @@ def _key(text: str) -> tuple[str, int]:
 def _range(text: str) -> tuple[int, int]:
     first, _, stop = text.partition(":")
     if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
-        raise ConfigError(f"--skip {text}: write FIRST:STOP, two steps, the second behind the first")
+        raise ConfigError(
+            f"--skip {text}: write FIRST:STOP, two steps, the second behind the first"
+        )
     return int(first), int(stop)
 
 
@@ -80,6 +103,7 @@ def _ranges(texts: list[str]) -> list[tuple[int, int]]:
     for (_, stop, one), (first, _, other) in pairwise(found):
         if first < stop:
             raise ConfigError(
-                f"--skip {one} and --skip {other}: both name step {first}; write ranges that do not overlap"
+                f"--skip {one} and --skip {other}: both name step {first}; write ranges that do "
+                "not overlap"
             )
     return [(first, stop) for first, stop, _ in found]

@@ -17,22 +17,36 @@ _PIPE = 1_000  # letters of a line where nobody says how wide it may be
 
 @guarded
 def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json = False) -> None:
-    """What a path is: format, samples, columns and their types, sizes, lengths of tokens, checksums."""
-    from penstock.graph.shown import counted
+    """What a path is: format, samples, columns and their types, sizes, lengths of tokens,
+    checksums."""
+    from penstock.engine.graph.shown import counted
 
     from .outline import outline
 
     found = outline(paths, format, cache)
 
     def tell(console: Any) -> None:
-        out = [f"{found['name']}: {found['format']}, {found['samples']:,} samples in {counted(found['files'], 'file')}"]
-        out.append(f"{found['bytes']:,} bytes, {found['bytes'] / max(found['samples'], 1):,.0f} a sample")
+        out = [
+            f"{found['name']}: {found['format']}, {found['samples']:,} samples in "
+            f"{counted(found['files'], 'file')}"
+        ]
+        out.append(
+            f"{found['bytes']:,} bytes, {found['bytes'] / max(found['samples'], 1):,.0f} a sample"
+        )
         if groups := found["row_groups"]:
-            out.append(f"row groups of {groups['rows']:,} rows, {groups['bytes'] / 2**20:,.1f} MiB decoded")
+            out.append(
+                f"row groups of {groups['rows']:,} rows, {groups['bytes'] / 2**20:,.1f} MiB decoded"
+            )
         out.append(f"checksums: {found['checksums']}")
         if tokens := found["tokens"]:
-            out.append(f"tokens: {tokens['total']:,}, {tokens['mean']:,.1f} a sample, at most {tokens['most']:,}")
-        out += ["columns:" if found["columns"] else "no columns", *(f"  {n}: {k}" for n, k in found["columns"].items())]
+            out.append(
+                f"tokens: {tokens['total']:,}, {tokens['mean']:,.1f} a sample, at most "
+                f"{tokens['most']:,}"
+            )
+        out += [
+            "columns:" if found["columns"] else "no columns",
+            *(f"  {n}: {k}" for n, k in found["columns"].items()),
+        ]
         for line in out:
             say(console, line)
 
@@ -48,7 +62,8 @@ def preview(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Some samples in the terminal: texts cut to its width, arrays by type and shape, media told and not dumped."""
+    """Some samples in the terminal: texts cut to its width, arrays by type and shape, media told
+    and not dumped."""
     from penstock.report.values import jsonable, shown
 
     dataset = ps.read(list(paths), format=format, cache=cache)
@@ -65,5 +80,11 @@ def preview(
                 console.print(line, markup=False, soft_wrap=True)
 
     answer(
-        {"samples": [{"index": i, "sample": jsonable(s)} for i, s in zip(places, samples, strict=True)]}, tell, as_json
+        {
+            "samples": [
+                {"index": i, "sample": jsonable(s)} for i, s in zip(places, samples, strict=True)
+            ]
+        },
+        tell,
+        as_json,
     )

@@ -1,4 +1,5 @@
-"""What `penstock run` shows while it goes: progress, speed, shares against the plan, stalls, memory."""
+"""What `penstock run` shows while it goes: progress, speed, shares against the plan, stalls,
+memory."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.machine import resident
+from penstock.engine.base.machine import resident
 from penstock.loader import Loader
 
 from .say import put, say
@@ -28,7 +29,8 @@ EVERY = 0.2  # seconds between two looks
 
 
 def tokens_in(item: Any) -> int:
-    """The tokens of an item: places of packed rows that hold a document, else the largest array of whole numbers.
+    """The tokens of an item: places of packed rows that hold a document, else the largest array of
+    whole numbers.
 
     >>> tokens_in({"tokens": np.zeros((2, 4), np.int32), "segment_ids": np.array([[1, 1, 0, 0], [1, 1, 1, 1]])})
     6
@@ -55,16 +57,22 @@ def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[
     >>> documents_begun(row, [("a", 0, 3), ("b", 0, 0)])
     Counter({'b': 1, 'a': 0})
     """
-    columns: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    columns: Mapping[str, Any] = (
+        cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    )
     if not {"segment_ids", "positions"} <= columns.keys():
         return None
-    segments, positions = (np.atleast_2d(cast("npt.NDArray[Any]", columns[n])) for n in ("segment_ids", "positions"))
+    segments, positions = (
+        np.atleast_2d(cast("npt.NDArray[Any]", columns[n])) for n in ("segment_ids", "positions")
+    )
     first = np.diff(segments, axis=1, prepend=0) > 0
     if np.count_nonzero(first) != len(keys):
         return None
     begun = positions[first] == 0
     found = Counter({source: 0 for source, _, _ in keys})
-    found.update(source for (source, _, _), begins in zip(keys, begun.tolist(), strict=True) if begins)
+    found.update(
+        source for (source, _, _), begins in zip(keys, begun.tolist(), strict=True) if begins
+    )
     return found
 
 
@@ -74,7 +82,9 @@ class Meter:
     def __init__(self, target: Target, first: int, last: int) -> None:
         self.target, self.first, self.step, self.last = target, first, first, last
         self.tokens, self.samples, self.waited = 0, dict[str, int](), 0.0
-        self.documents: Counter[str] | None = None if target.model.pack is None or target.packed else Counter()
+        self.documents: Counter[str] | None = (
+            None if target.model.pack is None or target.packed else Counter()
+        )
         self.peak = resident()
         self._began = monotonic()
 
@@ -103,7 +113,8 @@ class Meter:
         return "samples" if self.documents is None else "documents"
 
     def shares(self) -> list[tuple[str, int, float, float]]:
-        """Source, samples, share and share asked for, of the steps of this run, the largest first."""
+        """Source, samples, share and share asked for, of the steps of this run, the largest
+        first."""
         from penstock.report.shares import in_tokens
 
         amounts: Mapping[str, int] = self.samples if self.documents is None else self.documents
@@ -113,11 +124,15 @@ class Meter:
             amounts = {name: tokens - before[name] for name, tokens in now.items()}
             asked = in_tokens(self.target, asked)
         total = max(1, sum(amounts.values()))
-        found = [(name, n, amounts[name] / total, asked.get(name, 0.0)) for name, n in self.samples.items()]
+        found = [
+            (name, n, amounts[name] / total, asked.get(name, 0.0))
+            for name, n in self.samples.items()
+        ]
         return sorted(found, key=lambda row: -row[1])
 
     def found(self, stats: Mapping[str, Any]) -> dict[str, Any]:
-        """All figures as plain values; `waited` is the part of the time in which there was nothing to take."""
+        """All figures as plain values; `waited` is the part of the time in which there was nothing
+        to take."""
         self.look(stats)
         samples, seconds = sum(self.samples.values()), self.seconds
         return {
@@ -133,7 +148,8 @@ class Meter:
             "peak_bytes": self.peak,
             "unit": self.unit,
             "sources": {
-                name: {"samples": n, "share": share, "asked": asked} for name, n, share, asked in self.shares()
+                name: {"samples": n, "share": share, "asked": asked}
+                for name, n, share, asked in self.shares()
             },
         }
 
@@ -142,7 +158,8 @@ class Meter:
         put(console, self.table())
         say(
             console,
-            f"{found['steps']:,} steps in {found['seconds']:,.1f} s: {found['samples_per_s']:,.0f} samples/s, "
+            f"{found['steps']:,} steps in {found['seconds']:,.1f} s: {found['samples_per_s']:,.0f} "
+            "samples/s, "
             f"{found['tokens_per_s']:,.0f} tokens/s; waited {found['waited']:.1%} of the time; "
             f"at most {found['peak_bytes'] / 1e6:,.0f} MB; {found['errors']} bad samples",
         )
@@ -175,7 +192,8 @@ class Meter:
         done, seconds = self.step - self.first, self.seconds
         left = (self.last - self.step) * seconds / max(done, 1)
         return (
-            f"step {self.step:,} of {self.last:,}  {sum(self.samples.values()) / seconds:,.0f} samples/s  "
+            f"step {self.step:,} of {self.last:,}  {sum(self.samples.values()) / seconds:,.0f} "
+            "samples/s  "
             f"{self.tokens / seconds:,.0f} tokens/s  waited {min(1.0, self.waited / seconds):.0%}  "
             f"{self.peak / 1e6:,.0f} MB  {left:,.0f} s left"
         )
@@ -183,7 +201,8 @@ class Meter:
 
 @contextmanager
 def live(meter: Meter, console: Console) -> Generator[Redraw]:
-    """Redraws the figures on a terminal, a few times a second; says a line now and then where there is none."""
+    """Redraws the figures on a terminal, a few times a second; says a line now and then where there
+    is none."""
     every = EVERY if console.is_terminal else 10.0
     last = monotonic()
     if not console.is_terminal:
@@ -203,7 +222,9 @@ def live(meter: Meter, console: Console) -> Generator[Redraw]:
     from rich.progress_bar import ProgressBar
 
     def board() -> RenderableType:
-        bar = ProgressBar(total=max(1, meter.last - meter.first), completed=meter.step - meter.first)
+        bar = ProgressBar(
+            total=max(1, meter.last - meter.first), completed=meter.step - meter.first
+        )
         return Group(bar, meter.line(), meter.table())
 
     with Live(board(), console=console, auto_refresh=False, transient=True) as screen:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.seams import world
+from penstock.engine.base.seams import world
 from penstock.sources import Chain, checked, open_files
 from penstock.sources.held import Held
 from penstock.sources.store import says_itself
@@ -33,7 +33,9 @@ def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dic
         "columns": _columns(chain),
         "checksums": _checksums(chain, cache),
         "written_by_penstock": len(paths) == 1 and says_itself(paths[0]),
-        "tokens": None if lengths is None or not len(lengths) else _lengths(np.asarray(lengths[:]), chain.column),
+        "tokens": None
+        if lengths is None or not len(lengths)
+        else _lengths(np.asarray(lengths[:]), chain.column),
         "row_groups": None if cost is None else {"rows": cost.rows, "bytes": cost.group},
     }
 
@@ -63,7 +65,9 @@ def _checksums(chain: Chain, cache: Path | None) -> str:
         return "its own, compared when a sample is read"
     if chain.format in _INDEXED:
         return "yes, in the index"
-    known = [checked.of_data(path, Held(1), cache).known() for path in chain.paths if path.is_file()]
+    known = [
+        checked.of_data(path, Held(1), cache).known() for path in chain.paths if path.is_file()
+    ]
     if known and all(known):
         return "yes"
     return "of some files" if any(known) else "no (penstock index --checksum makes them)"
@@ -71,5 +75,10 @@ def _checksums(chain: Chain, cache: Path | None) -> str:
 
 def _lengths(lengths: npt.NDArray[Any], column: str | None) -> dict[str, Any]:
     middle, high = np.percentile(lengths, [50, 99]).tolist()
-    found = {"total": int(lengths.sum()), "mean": float(lengths.mean()), "median": middle, "p99": high}
+    found = {
+        "total": int(lengths.sum()),
+        "mean": float(lengths.mean()),
+        "median": middle,
+        "p99": high,
+    }
     return {"column": column, **found, "least": int(lengths.min()), "most": int(lengths.max())}

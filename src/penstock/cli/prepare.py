@@ -23,16 +23,27 @@ KINDS = ("auto", "data", "files", "list", "hub")
 
 @guarded
 def prepare(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs; with --from a folder, a list, a name.")],
-    out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The folder of the shards.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders, globs; with --from a folder, a list, a name."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", parser=here, metavar="PATH", help="The folder of the shards."),
+    ],
     kind: Annotated[
-        str, typer.Option("--from", help="data, files (a folder of them), list (of files), hub (datasets); auto.")
+        str,
+        typer.Option(
+            "--from", help="data, files (a folder of them), list (of files), hub (datasets); auto."
+        ),
     ] = "auto",
-    to: Annotated[str | None, typer.Option(help="arrow, tar or jsonl; default: tar for bytes, arrow for the rest.")] = (
-        None
-    ),
+    to: Annotated[
+        str | None,
+        typer.Option(help="arrow, tar or jsonl; default: tar for bytes, arrow for the rest."),
+    ] = (None),
     shard: Annotated[int, typer.Option(min=1, help="Samples in a shard.")] = 10_000,
-    max_bytes: Annotated[int, typer.Option(min=1, help="A shard with more bytes is cut.")] = 1 << 30,
+    max_bytes: Annotated[int, typer.Option(min=1, help="A shard with more bytes is cut.")] = 1
+    << 30,
     shuffle: Annotated[int | None, typer.Option(help="Shuffle with this seed before.")] = None,
     columns: Annotated[str | None, typer.Option(help="Only these, by comma.")] = None,
     split: Annotated[str | None, typer.Option(help="Of data with splits: train, say.")] = None,
@@ -42,9 +53,10 @@ def prepare(
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Write data as shards: resumable at any moment, with the same bytes whoever wrote them, in however many tries."""
-    from penstock.base.hints import chosen
-    from penstock.graph.shown import counted
+    """Write data as shards: resumable at any moment, with the same bytes whoever wrote them, in
+    however many tries."""
+    from penstock.engine.base.hints import chosen
+    from penstock.engine.graph.shown import counted
     from penstock.writing import write
 
     chosen(kind, KINDS, "--from {}")
@@ -58,9 +70,19 @@ def prepare(
     size = sum(file.stat().st_size for file in files)
 
     def tell(console: Any) -> None:
-        say(console, f"{out}: {len(dataset):,} samples in {counted(len(files), 'file')} ({form}), {size:,} bytes")
+        say(
+            console,
+            f"{out}: {len(dataset):,} samples in {counted(len(files), 'file')} ({form}), {size:,} "
+            "bytes",
+        )
 
-    told = {"out": str(out), "format": form, "samples": len(dataset), "files": list(map(str, files)), "bytes": size}
+    told = {
+        "out": str(out),
+        "format": form,
+        "samples": len(dataset),
+        "files": list(map(str, files)),
+        "bytes": size,
+    }
     answer(told, tell, as_json)
 
 
@@ -85,7 +107,9 @@ def _opened(
         return _chosen(_hub(paths[0], split or "train"), columns)
     if not first.exists():
         raise ConfigError(f"{first}: no such file or folder")
-    return _chosen(ps.from_sequence(loose.folder(first) if kind == "files" else loose.listed(first)), columns)
+    return _chosen(
+        ps.from_sequence(loose.folder(first) if kind == "files" else loose.listed(first)), columns
+    )
 
 
 def _hub(name: str, split: str) -> ps.Dataset:
@@ -112,11 +136,16 @@ def _chosen(dataset: ps.Dataset, columns: list[str] | None) -> ps.Dataset:
 
 
 def _form(dataset: ps.Dataset) -> ShardFormat:
-    """The format that fits the first sample: tars for parts that are bytes, tables for columns, lines for the rest."""
+    """The format that fits the first sample: tars for parts that are bytes, tables for columns,
+    lines for the rest."""
     if not len(dataset):
         raise ConfigError("prepare: there are no samples")
     first = dataset[0]
     if not isinstance(first, dict):
         return "arrow" if hasattr(first, "ndim") else "jsonl"
     values = cast("dict[str, Any]", first)
-    return "tar" if "__key__" in values or any(isinstance(value, bytes) for value in values.values()) else "arrow"
+    return (
+        "tar"
+        if "__key__" in values or any(isinstance(value, bytes) for value in values.values())
+        else "arrow"
+    )

@@ -25,28 +25,42 @@ def replay(
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", parser=here, metavar="PATH", help="A .jsonl file for the samples; default: lines here."
+            "-o",
+            "--out",
+            parser=here,
+            metavar="PATH",
+            help="A .jsonl file for the samples; default: lines here.",
         ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?"
+        ),
     ] = None,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others,
-    or does not hold some of these steps.
+    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells
+    of others, or does not hold some of these steps.
     """
-    from penstock.base.outputs import output
+    from penstock.engine.base.outputs import output
 
     if as_json and out is None and against is None:
-        raise ConfigError("--json prints what was done, and the samples are printed too: say where to, with -o")
+        raise ConfigError(
+            "--json prints what was done, and the samples are printed too: say where to, with -o"
+        )
     target = of_run(mixture, state, allow=allow)
     taken = stretch(target, steps)
     lines = _lines(target, taken)
     given = None if against is None else _given(against)
-    seen, samples, different, missing = dict[int, list[tuple[Any, ...]]](), 0, list[int](), list[int]()
+    seen, samples, different, missing = (
+        dict[int, list[tuple[Any, ...]]](),
+        0,
+        list[int](),
+        list[int](),
+    )
 
     def kept() -> Iterator[bytes]:
         nonlocal samples
@@ -67,9 +81,14 @@ def replay(
             pass
     if given is not None:
         missing = [step for step in taken if step not in given]
-        # A run on one process wrote a step in the order of its positions, here it comes rank by rank.
+        # A run on one process wrote a step in the order of its positions, here it comes rank by
+        # rank.
         order = sorted if any(record.ranks > 1 for record in target.log) else list
-        different = [step for step in taken if step in given and order(given[step]) != order(seen.get(step, []))]
+        different = [
+            step
+            for step in taken
+            if step in given and order(given[step]) != order(seen.get(step, []))
+        ]
     found = {
         "mixture": str(mixture),
         "first": taken.start,
@@ -83,7 +102,9 @@ def replay(
 
     def tell(console: Any) -> None:
         say(
-            console, f"{target.unit}s {taken.start:,} to {taken.stop:,}, {samples:,} samples{f': {out}' if out else ''}"
+            console,
+            f"{target.unit}s {taken.start:,} to {taken.stop:,}, {samples:,} "
+            f"samples{f': {out}' if out else ''}",
         )
         if given is not None:
             if different:
@@ -116,7 +137,9 @@ def _spans(steps: list[int]) -> str:
     firsts = [step for before, step in pairwise([-2, *steps]) if step != before + 1]
     lasts = [step for step, after in pairwise([*steps, -2]) if after != step + 1]
     spans = [f"{first}:{last + 1}" for first, last in zip(firsts, lasts, strict=True)]
-    return ", ".join(spans[:_SHOWN]) + (f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else "")
+    return ", ".join(spans[:_SHOWN]) + (
+        f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else ""
+    )
 
 
 def _given(path: Path) -> dict[int, list[tuple[Any, ...]]]:

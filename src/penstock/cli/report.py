@@ -13,13 +13,17 @@ from .say import Allow, Json, Mixture, State, Steps, answer, guarded, here, of_r
 @guarded
 def report(
     mixture: Mixture,
-    out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The page: a .html file.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", parser=here, metavar="PATH", help="The page: a .html file."),
+    ],
     steps: Steps = None,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """One page of HTML for a pull request: the plan as a picture and as a table, what is odd in it, the file itself.
+    """One page of HTML for a pull request: the plan as a picture and as a table, what is odd in it,
+    the file itself.
 
     It needs no network and no script.
     """

@@ -19,8 +19,8 @@ import penstock as ps
 from .say import Allow, Json, Mixture, Steps, answer, guarded, here, say, stop
 
 if TYPE_CHECKING:
+    from penstock.engine.streams.journal import OnError
     from penstock.report import Target
-    from penstock.streams.journal import OnError
 
     from .live import Meter, Redraw
 
@@ -32,26 +32,38 @@ def run(
     workers: Annotated[int, typer.Option(min=0, help="Threads that compute ahead.")] = 0,
     state: Annotated[
         Path | None,
-        typer.Option(parser=here, metavar="PATH", help="Go on from the state in this folder, and save it there."),
+        typer.Option(
+            parser=here,
+            metavar="PATH",
+            help="Go on from the state in this folder, and save it there.",
+        ),
     ] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
-    pause: Annotated[float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")] = 0.0,
+    pause: Annotated[
+        float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")
+    ] = 0.0,
     dump: Annotated[
-        Path | None, typer.Option(parser=here, metavar="PATH", help="Write the keys of every step here, as JSON lines.")
+        Path | None,
+        typer.Option(
+            parser=here, metavar="PATH", help="Write the keys of every step here, as JSON lines."
+        ),
     ] = None,
-    on_error: Annotated[str, typer.Option(help="What a bad sample does: raise or quarantine.")] = "raise",
+    on_error: Annotated[
+        str, typer.Option(help="What a bad sample does: raise or quarantine.")
+    ] = "raise",
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Drive a mixture as a training would, without the training: live progress, speed, shares, stalls, memory.
+    """Drive a mixture as a training would, without the training: live progress, speed, shares,
+    stalls, memory.
 
     Ctrl-C ends it well: the state is saved, and the next run with --state goes on from there.
     """
     from rich.console import Console
 
-    from penstock.base.hints import chosen
+    from penstock.engine.base.hints import chosen
+    from penstock.engine.streams.journal import POLICIES
     from penstock.report.target import opened
-    from penstock.streams.journal import POLICIES
 
     from .live import Meter, live
 
@@ -60,7 +72,9 @@ def run(
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
-        loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
+        loader = stack.enter_context(
+            ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy)
+        )
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
         if state and first and target.whole:  # what was left out of the run makes it shorter
@@ -68,20 +82,34 @@ def run(
             target = replace(target, plan=plan, rows=plan.rows())
         last = max(first, _last(target, steps))
         meter = Meter(target, first, last)
-        over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))
+        over = _driven(
+            loader,
+            meter,
+            file,
+            stack.enter_context(live(meter, console)),
+            Habits(state, save_every, pause),
+        )
         _save(loader, state, meter.step)
         found = meter.found(loader.stats())
     found |= {"mixture": str(mixture), "finished": over, "state": str(state) if state else None}
 
     def tell(out: Console) -> None:
         if first and first == last:
-            say(out, f"nothing is left to do: the state in {state} is after step {first:,}, {_why(target, steps)}")
+            say(
+                out,
+                f"nothing is left to do: the state in {state} is after step {first:,}, "
+                f"{_why(target, steps)}",
+            )
         else:
             meter.tell(out, found)
 
     answer(found, tell, as_json)
     if not over:
-        raise stop(f"stopped before step {meter.step:,}" + (f"; go on with --state {state}" if state else ""), 130)
+        raise stop(
+            f"stopped before step {meter.step:,}"
+            + (f"; go on with --state {state}" if state else ""),
+            130,
+        )
 
 
 @dataclass(frozen=True)
@@ -104,9 +132,11 @@ def _together(target: Target) -> Target:
     return opened(target.path, replace(target.model, batch=whole))
 
 
-def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits) -> bool:
+def _driven(
+    loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits
+) -> bool:
     """Take steps until the last one, or the end of the data; False where Ctrl-C came first."""
-    from penstock.base.seams import world
+    from penstock.engine.base.seams import world
 
     try:
         for item in _each(_passes(loader, meter)):
@@ -128,7 +158,8 @@ def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redra
 
 
 def _each(items: Iterator[Any]) -> Iterator[Any]:
-    """The items. A first Ctrl-C waits for the end of a step: what was taken is written down. A second does not."""
+    """The items. A first Ctrl-C waits for the end of a step: what was taken is written down. A
+    second does not."""
     if threading.current_thread() is not threading.main_thread():
         yield from items
         return
@@ -160,14 +191,16 @@ def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
                 return
         if meter.step == before:
             raise ps.DataError(
-                "a whole pass gave no item: every sample was skipped or filtered out", where="the mixture"
+                "a whole pass gave no item: every sample was skipped or filtered out",
+                where="the mixture",
             )
         if meter.target.model.horizon is not None:
             return
 
 
 def _last(target: Target, steps: int | None) -> int:
-    """The step to stop before: as asked, also where a state is gone on from, but no later than the horizon."""
+    """The step to stop before: as asked, also where a state is gone on from, but no later than the
+    horizon."""
     if steps is None:
         return _end(target)
     # Without a horizon the data is passed over again, for as long as is asked.
@@ -176,7 +209,11 @@ def _last(target: Target, steps: int | None) -> int:
 
 def _why(target: Target, steps: int | None) -> str:
     end = _last(target, steps)
-    return f"and --steps {steps} ends there or before" if end == steps else f"and the run ends after {end:,}"
+    return (
+        f"and --steps {steps} ends there or before"
+        if end == steps
+        else f"and the run ends after {end:,}"
+    )
 
 
 def _end(target: Target) -> int:

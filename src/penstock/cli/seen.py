@@ -1,4 +1,5 @@
-"""`penstock seen` and `penstock leaks`: which documents a run has seen, and which of them it should not have."""
+"""`penstock seen` and `penstock leaks`: which documents a run has seen, and which of them it should
+not have."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from .say import Allow, Json, Mixture, State, answer, guarded, here, mixture_fil
 def seen(
     mixture: Mixture,
     before: Annotated[
-        int | None, typer.Option(min=0, help="The step before which it is; default: the state, or the whole run.")
+        int | None,
+        typer.Option(
+            min=0, help="The step before which it is; default: the state, or the whole run."
+        ),
     ] = None,
     state: State = None,
     out: Annotated[
@@ -32,8 +36,9 @@ def seen(
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Documents seen before a step, or by a state: how many different ones, their tokens, how often each."""
-    from penstock.plan.lines import writer
+    """Documents seen before a step, or by a state: how many different ones, their tokens, how often
+    each."""
+    from penstock.engine.plan.lines import writer
 
     target = of_run(mixture, state, allow=allow)
     step = target.horizon(None) if before is None and state is None else before
@@ -42,7 +47,12 @@ def seen(
         with writer(out, found.schema) as write:
             for batch in found.batches():
                 write(batch)
-    documents, samples, tokens, repeats = found.documents, found.samples, found.tokens, found.repeats()
+    documents, samples, tokens, repeats = (
+        found.documents,
+        found.samples,
+        found.tokens,
+        found.repeats(),
+    )
     told = {
         "mixture": str(mixture),
         "unit": target.unit,
@@ -70,9 +80,14 @@ def seen(
 def _tell(console: Any, told: dict[str, Any]) -> None:
     from rich.table import Table
 
-    where = "by the state" if told["before"] is None else f"before {told['unit']} {told['before']:,}"
+    where = (
+        "by the state" if told["before"] is None else f"before {told['unit']} {told['before']:,}"
+    )
     tokens = "" if told["tokens"] is None else f", {told['tokens']:,} tokens in them"
-    say(console, f"{told['documents']:,} different documents {where} in {told['samples']:,} samples{tokens}")
+    say(
+        console,
+        f"{told['documents']:,} different documents {where} in {told['samples']:,} samples{tokens}",
+    )
     made = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("source", "size", "samples", "documents", "tokens", "most"):
         made.add_column(name, justify="left" if name == "source" else "right")
@@ -92,15 +107,20 @@ def _tell(console: Any, told: dict[str, Any]) -> None:
 def leaks(
     mixture: Mixture,
     other: Annotated[
-        Path | None, typer.Argument(parser=mixture_file, help="Another; default: what the file holds out.")
+        Path | None,
+        typer.Argument(parser=mixture_file, help="Another; default: what the file holds out."),
     ] = None,
     by: Annotated[
-        str, typer.Option(help="What tells documents apart: content, place (file and row), or a column.")
+        str,
+        typer.Option(
+            help="What tells documents apart: content, place (file and row), or a column."
+        ),
     ] = "content",
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Documents that two mixtures, or the two sides of a split, both give. Exit code 1 if there are some."""
+    """Documents that two mixtures, or the two sides of a split, both give. Exit code 1 if there are
+    some."""
     from penstock.report.look import leaks as common
     from penstock.report.target import opened
 

@@ -1,1 +1,2 @@
-"""The demo behind `penstock demo`: real data, a run that is killed and resumed, and the proof that nothing changed."""
+"""The demo behind `penstock demo`: real data, a run that is killed and resumed, and the proof that
+nothing changed."""

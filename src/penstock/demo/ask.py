@@ -1,4 +1,5 @@
-"""The plan asked before and after: what is in a step, when a document is seen; and the run held against the answers."""
+"""The plan asked before and after: what is in a step, when a document is seen; and the run held
+against the answers."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.plan import Sample
+from penstock.engine.plan import Sample
 from penstock.report import Target
 
 from .journal import Record
@@ -16,7 +17,8 @@ DOCUMENTS = 200
 
 @dataclass(frozen=True)
 class Answers:
-    """What the plan said, and where the run did otherwise. Steps count from 0, as on the command line."""
+    """What the plan said, and where the run did otherwise. Steps count from 0, as on the command
+    line."""
 
     step: int
     samples: Sequence[Sample]
@@ -42,16 +44,23 @@ class Answers:
     def seen_in_words(self) -> str:
         """When the document is seen."""
         steps = ", ".join(f"{step:,}" for step in self.seen)
-        return f"{self.document[0]}[{self.document[1]}] is in step {steps}" if self.seen else "never"
+        return (
+            f"{self.document[0]}[{self.document[1]}] is in step {steps}" if self.seen else "never"
+        )
 
 
 def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
-    """Ask what every step holds and when 200 documents are seen, and hold the records of a run against it."""
+    """Ask what every step holds and when 200 documents are seen, and hold the records of a run
+    against it."""
     plan, steps = target.plan, len(records)
     planned = defaultdict[int, list[tuple[str, int, int]]](list)
     for sample in plan.at(slice(0, steps)):
         planned[sample.position].append(sample.key)
-    wrong = [record.step - 1 for record in records if planned[record.step - 1] != [tuple(key) for key in record.keys]]
+    wrong = [
+        record.step - 1
+        for record in records
+        if planned[record.step - 1] != [tuple(key) for key in record.keys]
+    ]
     given = delivered(records)
     chosen = sorted(given)[:: max(1, len(given) // DOCUMENTS)][:DOCUMENTS]
     found = {document: plan.find(*document, within=range(steps)) for document in chosen}

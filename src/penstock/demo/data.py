@@ -1,6 +1,8 @@
-"""Real data from what every machine with Python has: source code, prose, and pairs of question and answer.
+"""Real data from what every machine with Python has: source code, prose, and pairs of question and
+answer.
 
-Nothing is downloaded and nothing is imported to look at it; signatures and docstrings are read from the sources.
+Nothing is downloaded and nothing is imported to look at it; signatures and docstrings are read from
+the sources.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Made:
 
 
 def build(folder: Path) -> Iterator[Made]:
-    """Write `code/*.parquet`, `prose/*.jsonl` and `pairs/*.arrow` under `folder`, one source at a time."""
+    """Write `code/*.parquet`, `prose/*.jsonl` and `pairs/*.arrow` under `folder`, one source at a
+    time."""
     sources = dict(_sources())
     yield _write(folder / "code", "Parquet", _code(sources), files=6)
     yield _write(folder / "prose", "JSONL", _prose(), files=3)
@@ -97,12 +100,18 @@ def _texts() -> Iterator[tuple[str, str]]:
     packages = {dist.name: dist for dist in metadata.distributions()}
     for name, dist in sorted(packages.items()):
         for file in sorted(dist.files or [], key=str):
-            if file.name.lower().startswith(PROSE_NAMES) and file.suffix in ("", ".txt", ".md", ".rst"):
+            if file.name.lower().startswith(PROSE_NAMES) and file.suffix in (
+                "",
+                ".txt",
+                ".md",
+                ".rst",
+            ):
                 yield f"{name}: {file.name}", _text(Path(str(file.locate())))
 
 
 def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str]]:
-    """Cut a text before a line that starts a definition, or (`None`) after an empty line: (first line, piece)."""
+    """Cut a text before a line that starts a definition, or (`None`) after an empty line: (first
+    line, piece)."""
     held: list[str] = []
     first, size = 1, 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
@@ -159,7 +168,9 @@ def _write(folder: Path, format: str, rows: Iterable[Row], files: int) -> Made:
         elif format == "Arrow":
             _write_arrow(name.with_suffix(".arrow"), pa.Table.from_pylist(part))
         else:
-            name.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
+            name.with_suffix(".jsonl").write_text(
+                "".join(json.dumps(row) + "\n" for row in part), encoding="utf-8"
+            )
     size = sum(len(value) for row in samples for value in row.values())
     return Made(folder.name, format, len(samples), size, len(parts))
 

@@ -9,7 +9,8 @@ from typing import IO, Any, NamedTuple
 
 
 class Record(NamedTuple):
-    """One step: the digest of its batch, its keys, the samples it began and the tokens per source, and what it took."""
+    """One step: the digest of its batch, its keys, the samples it began and the tokens per source,
+    and what it took."""
 
     step: int
     digest: str
@@ -56,14 +57,20 @@ class Tail:
     def errors(self, lines: int = 20) -> str:
         """The end of what the process said beside its journal."""
         said = self._path.with_suffix(".err")
-        return "\n".join(said.read_text(errors="replace").splitlines()[-lines:]) if said.exists() else ""
+        return (
+            "\n".join(said.read_text(errors="replace").splitlines()[-lines:])
+            if said.exists()
+            else ""
+        )
 
 
 class Proof(NamedTuple):
     """How two runs compare, step by step."""
 
     equal: int
-    again: int  # steps that were done twice, before the kill and after the resume, and came out equal
+    again: (
+        int  # steps that were done twice, before the kill and after the resume, and came out equal
+    )
     different: tuple[int, ...]
     missing: tuple[int, ...]
     first: str
@@ -74,15 +81,20 @@ class Proof(NamedTuple):
         return self.equal > 0 and not self.different and not self.missing
 
 
-def compare(before: Sequence[Record], after: Sequence[Record], whole: Sequence[Record], steps: int) -> Proof:
-    """Hold a run that was killed (`before`) and resumed (`after`) against one that was left alone (`whole`)."""
+def compare(
+    before: Sequence[Record], after: Sequence[Record], whole: Sequence[Record], steps: int
+) -> Proof:
+    """Hold a run that was killed (`before`) and resumed (`after`) against one that was left alone
+    (`whole`)."""
     wanted = {record.step: record.digest for record in whole}
     done = {record.step: {record.digest} for record in before}
     for record in after:
         done.setdefault(record.step, set()).add(record.digest)
     every = range(1, steps + 1)
     missing = tuple(step for step in every if step not in done or step not in wanted)
-    different = tuple(step for step in every if step not in missing and done[step] != {wanted[step]})
+    different = tuple(
+        step for step in every if step not in missing and done[step] != {wanted[step]}
+    )
     twice = {record.step for record in before} & {record.step for record in after}
     return Proof(
         equal=steps - len(missing) - len(different),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.base.ints import distinct
+from penstock.engine.base.ints import distinct
 from penstock.report import Row, Target, shares
 from penstock.report.page import html, pictures
 from penstock.report.picture import Course
@@ -23,28 +23,42 @@ def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str
     names = list(target.plan.sources)
     given = np.array([[record.by_source[name] for name in names] for record in records], np.int64)
     counts = np.concatenate([np.zeros((1, len(names)), np.int64), np.cumsum(given, axis=0)])
-    steps = distinct(np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64))
+    steps = distinct(
+        np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64)
+    )
     sizes = [target.all_tokens[name] for name in names]
     return Course(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
 
 
-def write(path: Path, target: Target, rows: Sequence[Row], run: Course, answers: Answers, proof: Sequence[str]) -> None:
+def write(
+    path: Path,
+    target: Target,
+    rows: Sequence[Row],
+    run: Course,
+    answers: Answers,
+    proof: Sequence[str],
+) -> None:
     """Write the report."""
     planned = shares.course(target, int(run.steps[-1]))
     strip = shares.strip(target, int(run.steps[-1]), planned.names)
     listed = "\n".join(answers.step_in_words())
     checked = (
-        f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of {answers.asked} "
+        f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of "
+        f"{answers.asked} "
         "documents was seen exactly at the steps that the plan names."
         if answers.hold
-        else f"THE RUN DID OTHERWISE: steps {list(answers.wrong_steps)[:10]}, documents {answers.wrong_documents[:10]}"
+        else f"THE RUN DID OTHERWISE: steps {list(answers.wrong_steps)[:10]}, documents "
+        f"{answers.wrong_documents[:10]}"
     )
     parts = [
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
         ("The plan, known before the run", pictures(planned, "As planned", strip)),
         ("The run", pictures(run, "As it ran", Strip([(step, said) for step, said in run.marks]))),
         (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
-        ("When is a document seen?", f"<pre>{escape(answers.seen_in_words())}</pre><p>{escape(checked)}</p>"),
+        (
+            "When is a document seen?",
+            f"<pre>{escape(answers.seen_in_words())}</pre><p>{escape(checked)}</p>",
+        ),
         ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
     ]
     table = shares.lines(rows, target.packed)

@@ -1,4 +1,5 @@
-"""The demo's data on its way: a tokenizer is trained, texts become files of tokens, a mixture file says the rest."""
+"""The demo's data on its way: a tokenizer is trained, texts become files of tokens, a mixture file
+says the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SOURCES = ("code", "prose", "pairs")
 MIXTURE = "mixture.yaml"
 RAMP = 400  # steps over which the weights change
 
-# Much code at first, then more and more prose and pairs, in shares of tokens; the pairs are used up before the end.
+# Much code at first, then more and more prose and pairs, in shares of tokens; the pairs are used up
+# before the end.
 TEXT = """\
 # What the demo trains on. Ask it:
 #   penstock plan {name}
@@ -84,10 +86,13 @@ def train_tokenizer(folder: Path, samples: int = 600) -> Path:
 
 
 def tokenise(folder: Path) -> int:
-    """Write the tokens of every text to `tokens/`, one row a text, in the order of the texts; returns their number."""
+    """Write the tokens of every text to `tokens/`, one row a text, in the order of the texts;
+    returns their number."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     schema: Any = pa.schema([("tokens", pa.list_(pa.int32()))])
-    shutil.rmtree(folder / "tokens", ignore_errors=True)  # with what was kept of the tokens of an earlier demo
+    shutil.rmtree(
+        folder / "tokens", ignore_errors=True
+    )  # with what was kept of the tokens of an earlier demo
     (folder / "tokens").mkdir()
     total = 0
     for name, dataset in texts(folder).items():
@@ -106,7 +111,10 @@ def _writer(path: Path, schema: Any, parquet: bool) -> Generator[Any]:
         with pq.ParquetWriter(path.with_suffix(".parquet"), schema) as writer:
             yield writer
     else:
-        with pa.OSFile(str(path.with_suffix(".arrow")), "wb") as file, ipc.new_file(file, schema) as writer:
+        with (
+            pa.OSFile(str(path.with_suffix(".arrow")), "wb") as file,
+            ipc.new_file(file, schema) as writer,
+        ):
             yield writer
 
 
@@ -115,5 +123,7 @@ def write_mixture(folder: Path, steps: int, seed: int = 42) -> Path:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     path = folder / MIXTURE
     end = tokenizer.token_to_id(END)
-    path.write_text(TEXT.format(name=path, seed=seed, end=end, last=RAMP, steps=steps), encoding="utf-8")
+    path.write_text(
+        TEXT.format(name=path, seed=seed, end=end, last=RAMP, steps=steps), encoding="utf-8"
+    )
     return path

@@ -63,7 +63,9 @@ class Board:
 
     def __enter__(self) -> Board:
         if self.console.is_terminal:
-            self._live = Live(self.render(), console=self.console, refresh_per_second=12, transient=False)
+            self._live = Live(
+                self.render(), console=self.console, refresh_per_second=12, transient=False
+            )
             self._live.__enter__()
         return self
 
@@ -74,14 +76,18 @@ class Board:
             self._live = None
 
     def begin(self, run: Run, totals: Mapping[str, int]) -> None:
-        """Another process takes over; `totals` are the samples that the steps before it have used."""
+        """Another process takes over; `totals` are the samples that the steps before it have
+        used."""
         self.runs.append(run)
         self._recent.clear()
         self._timed.clear()
         self._speeds.clear()
         self._memory.clear()
         self._totals = Counter(totals)
-        self.say(f"{run.name}: {run.hands}" + (f", from the state of step {run.start}" if run.start else ""))
+        self.say(
+            f"{run.name}: {run.hands}"
+            + (f", from the state of step {run.start}" if run.start else "")
+        )
 
     def say(self, message: str) -> None:
         """The line at the bottom; on a plain terminal, a line of its own."""
@@ -138,7 +144,8 @@ class Board:
         last = self._recent[-1]
         samples, tokens = self._speed()
         return (
-            f"  step {last.step:>4}/{self.steps}  {samples:>5,.0f} samples/s {tokens:>9,.0f} tokens/s  "
+            f"  step {last.step:>4}/{self.steps}  {samples:>5,.0f} samples/s {tokens:>9,.0f} "
+            "tokens/s  "
             f"{text}  {last.memory / 1e6:.0f} MB"
         )
 
@@ -149,7 +156,9 @@ class Board:
         if self._recent:
             parts += [Text(), self._table(width), Text(), self._gauges()]
         parts += [Text(), Text(self.message, style="bold")]
-        return Panel(Group(*parts), title="[bold]penstock demo[/bold]", border_style="blue", width=width + 4)
+        return Panel(
+            Group(*parts), title="[bold]penstock demo[/bold]", border_style="blue", width=width + 4
+        )
 
     def _timeline(self, width: int) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -158,10 +167,14 @@ class Board:
             start = run.start * cells // self.steps
             end = max(start, run.step * cells // self.steps)
             bar = Text(" " * start)
-            bar.append("━" * (end - start), style="green" if run.over or run is self.runs[-1] else "yellow")
+            bar.append(
+                "━" * (end - start), style="green" if run.over or run is self.runs[-1] else "yellow"
+            )
             bar.append("✗" if run.note.startswith("killed") else "", style="bold red")
             bar.append("─" * (cells - len(bar)), style="grey30")
-            table.add_row(Text(run.name, style="bold"), run.hands, bar, run.note or f"step {run.step}")
+            table.add_row(
+                Text(run.name, style="bold"), run.hands, bar, run.note or f"step {run.step}"
+            )
         return table
 
     def _table(self, width: int) -> Table:
@@ -179,7 +192,8 @@ class Board:
                 bar,
                 f"{shares[name]:4.0%}, plan {plan[name]:4.0%}",
                 f"{used:>6,} samples",
-                f"{used / size:.2f} epochs" + (f" of {self.caps[name]}" if name in self.caps else ""),
+                f"{used / size:.2f} epochs"
+                + (f" of {self.caps[name]}" if name in self.caps else ""),
             )
         return table
 
@@ -187,9 +201,15 @@ class Board:
         table = Table.grid(padding=(0, 2))
         samples, tokens = self._speed()
         table.add_row(
-            "speed", Text(spark(self._speeds), style="cyan"), f"{tokens:,.0f} tokens/s, {samples:,.0f} samples/s"
+            "speed",
+            Text(spark(self._speeds), style="cyan"),
+            f"{tokens:,.0f} tokens/s, {samples:,.0f} samples/s",
         )
-        table.add_row("memory", Text(spark(self._memory), style="magenta"), f"{self._recent[-1].memory / 1e6:,.0f} MB")
+        table.add_row(
+            "memory",
+            Text(spark(self._memory), style="magenta"),
+            f"{self._recent[-1].memory / 1e6:,.0f} MB",
+        )
         return table
 
 
@@ -223,7 +243,9 @@ def columns(real: Shares, width: int, height: int) -> list[list[int]]:
     cells: list[list[int]] = []
     for row in range(height):
         level = (height - row - 0.5) / height
-        stacks = ([shares[column * count // width] for shares in real.values()] for column in range(width))
+        stacks = (
+            [shares[column * count // width] for shares in real.values()] for column in range(width)
+        )
         cells.append([_at(stack, level) for stack in stacks])
     return cells
 

@@ -1,4 +1,5 @@
-"""The demo from beginning to end: make data, run, kill, resume, run again undisturbed, compare, draw."""
+"""The demo from beginning to end: make data, run, kill, resume, run again undisturbed, compare,
+draw."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from penstock.engine.runtime.saves import read_states
 from penstock.report import Target, opened, rows, shares
-from penstock.runtime.saves import read_states
 
 from . import page
 from .ask import Answers, ask
@@ -89,9 +90,13 @@ class Outcome:
         console.print()
         for kind, steps in (("DIFFERENT", proof.different), ("MISSING", proof.missing)):
             if steps:
-                console.print(f"{kind} steps: {steps[:10]}{' ...' if len(steps) > 10 else ''}", style="bold red")
+                console.print(
+                    f"{kind} steps: {steps[:10]}{' ...' if len(steps) > 10 else ''}",
+                    style="bold red",
+                )
         console.print(
-            f"{proof.equal} of {self.settings.steps} steps equal: {before} workers, killed at {self.killed_at}, "
+            f"{proof.equal} of {self.settings.steps} steps equal: {before} workers, killed at "
+            f"{self.killed_at}, "
             f"resumed from {self.resumed_from} with {after}, against {whole} workers never stopped",
             style="bold green" if proof.holds else "bold red",
             highlight=False,
@@ -102,7 +107,8 @@ class Outcome:
         steps, documents = self.settings.steps, self.answers.asked
         console.print(
             f"{steps - len(self.answers.wrong_steps)} of {steps} steps held what the plan says; "
-            f"{documents - len(self.answers.wrong_documents)} of {documents} documents were seen when it says",
+            f"{documents - len(self.answers.wrong_documents)} of {documents} documents were seen "
+            "when it says",
             style="bold green" if self.answers.hold else "bold red",
             highlight=False,
             soft_wrap=True,
@@ -113,10 +119,12 @@ class Outcome:
         """What was compared, line by line."""
         proof = self.proof
         return [
-            f"{proof.again} steps were done twice, before the kill and after the resume, and came out equal",
+            f"{proof.again} steps were done twice, before the kill and after the resume, and came "
+            "out equal",
             f"first batch  sha256 {proof.first}",
             f"last batch   sha256 {proof.last}",
-            f"{self.tokens:,} tokens of {sum(self.samples.values()):,} samples a run, {self.seconds:.0f} s in all",
+            f"{self.tokens:,} tokens of {sum(self.samples.values()):,} samples a run, "
+            f"{self.seconds:.0f} s in all",
         ]
 
 
@@ -135,7 +143,9 @@ def demo(settings: Settings, console: Console) -> Outcome:
     with _board(target, settings, console) as board:
         before, saved = _until_killed(settings, board)
         after = _resumed(settings, board, before, saved)
-        whole = _undisturbed(settings, board, {record.step: record.digest for record in (*before, *after)})
+        whole = _undisturbed(
+            settings, board, {record.step: record.digest for record in (*before, *after)}
+        )
         proof = compare(before, after, whole, settings.steps)
         board.say("every step equal" if proof.holds else "THE RUNS DIFFER")
     killed, resumed = before[-1].step, after[0].step - 1
@@ -167,19 +177,33 @@ def _board(target: Target, settings: Settings, console: Console) -> Board:
 def _shown(outcome: Outcome, target: Target, whole: Sequence[Record], console: Console) -> None:
     """The run as a picture in the terminal, the answers, and the report."""
     last = len(whole)
-    marks = {outcome.killed_at: f"killed at {outcome.killed_at}, resumed from {outcome.resumed_from}"}
-    marks |= {one.ends: f"{name} used up" for name, one in target.exhausts.items() if one.ends and one.ends < last}
+    marks = {
+        outcome.killed_at: f"killed at {outcome.killed_at}, resumed from {outcome.resumed_from}"
+    }
+    marks |= {
+        one.ends: f"{name} used up"
+        for name, one in target.exhausts.items()
+        if one.ends and one.ends < last
+    }
     run = page.course_of(target, whole, marks)
     page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
     given = np.diff(run.counts, axis=0)
     console.print("\nShare of the tokens over the run", style="bold")
-    draw_shares(console, dict(zip(run.names, (given / given.sum(axis=1, keepdims=True)).T.tolist(), strict=True)))
-    console.print(f"\nWhat is in step {outcome.answers.step}? The plan says, before anything is read:", style="bold")
+    draw_shares(
+        console,
+        dict(zip(run.names, (given / given.sum(axis=1, keepdims=True)).T.tolist(), strict=True)),
+    )
+    console.print(
+        f"\nWhat is in step {outcome.answers.step}? The plan says, before anything is read:",
+        style="bold",
+    )
     for line in outcome.answers.step_in_words()[:6]:
         console.print(f"  {line}", highlight=False, markup=False)
     if len(outcome.answers.samples) > 6:
         console.print(f"  and {len(outcome.answers.samples) - 6} more", highlight=False)
-    console.print(f"When is a document seen? {outcome.answers.seen_in_words()}", highlight=False, markup=False)
+    console.print(
+        f"When is a document seen? {outcome.answers.seen_in_words()}", highlight=False, markup=False
+    )
 
 
 # ---------------------------------------------------------------- the acts
@@ -190,7 +214,8 @@ def _prepare(settings: Settings, console: Console) -> Target:
     console.print(f"Data from this machine, into {folder}", style="bold", highlight=False)
     for one in build(folder):
         console.print(
-            f"  {one.name:<6} {one.samples:>6,} samples {one.text_bytes / 1e6:>5.1f} MB  {one.files} {one.format}",
+            f"  {one.name:<6} {one.samples:>6,} samples {one.text_bytes / 1e6:>5.1f} MB  "
+            f"{one.files} {one.format}",
             highlight=False,
         )
     start = time.monotonic()
@@ -198,11 +223,15 @@ def _prepare(settings: Settings, console: Console) -> Target:
     trained = time.monotonic()
     tokens = tokenise(folder)
     console.print(f"  tokenizer trained in {trained - start:.1f} s", highlight=False)
-    console.print(f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False)
+    console.print(
+        f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False
+    )
     target = opened(write_mixture(folder, settings.steps))
     size = target.plan.size
     if size is not None and size < settings.steps:
-        raise Failed(f"the data lasts for {size} steps; ask for fewer than --steps {settings.steps}")
+        raise Failed(
+            f"the data lasts for {size} steps; ask for fewer than --steps {settings.steps}"
+        )
     console.print()
     title = f"The plan of {target.path}: {settings.steps} steps of 8 x 1,024 tokens"
     console.print(shares.table(rows(target, settings.steps), title, target.packed))
@@ -212,8 +241,8 @@ def _prepare(settings: Settings, console: Console) -> Target:
 
 def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
     run = Run("first run", settings.workers[0], start=0)
-    # Half-way, and between two saves, so that some steps are lost and must be done again. The run waits before the
-    # second of them: however late this process looks, it is there to be killed.
+    # Half-way, and between two saves, so that some steps are lost and must be done again. The run
+    # waits before the second of them: however late this process looks, it is there to be killed.
     fatal = settings.steps // 2
     hold_at = (fatal // settings.save_every + 1) * settings.save_every - 1
     board.begin(run, {})
@@ -231,7 +260,9 @@ def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]
     return tail.records, states_of(settings.folder / "runs" / "first")
 
 
-def _resumed(settings: Settings, board: Board, before: Sequence[Record], state: Path) -> list[Record]:
+def _resumed(
+    settings: Settings, board: Board, before: Sequence[Record], state: Path
+) -> list[Record]:
     step, _ = read_states(state)
     run = Run("resumed", settings.workers[1], start=step, step=step)
     board.begin(run, _totals(before, step))
@@ -265,19 +296,32 @@ def _totals(records: Sequence[Record], step: int) -> Counter[str]:
 
 @contextmanager
 def _child(
-    settings: Settings, name: str, workers: int, state: Path | None = None, hold_at: int | None = None
+    settings: Settings,
+    name: str,
+    workers: int,
+    state: Path | None = None,
+    hold_at: int | None = None,
 ) -> Generator[tuple[subprocess.Popen[bytes], Tail]]:
     """A training process; whatever happens here, it does not outlive the block."""
     run = settings.folder / "runs" / name
     command = [sys.executable, "-m", "penstock.demo.train", str(settings.folder), str(run)]
-    command += ["--steps", str(settings.steps), "--workers", str(workers), "--save-every", str(settings.save_every)]
+    command += [
+        "--steps",
+        str(settings.steps),
+        "--workers",
+        str(workers),
+        "--save-every",
+        str(settings.save_every),
+    ]
     command += ["--state", str(state)] if state else []
     command += ["--hold-at", str(hold_at)] if hold_at else []
     # The loader brings the threads; more of the tokenizer's own would only be in their way.
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with (
         run.with_suffix(".err").open("wb") as errors,
-        subprocess.Popen(command, stdout=errors, stderr=errors, stdin=subprocess.PIPE, env=environment) as process,
+        subprocess.Popen(
+            command, stdout=errors, stderr=errors, stdin=subprocess.PIPE, env=environment
+        ) as process,
     ):
         try:
             yield process, Tail(run.with_suffix(".jsonl"))
@@ -297,4 +341,6 @@ def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterat
             break
         time.sleep(0.05)
     if process.returncode:
-        raise Failed(f"a training process ended with exit code {process.returncode}\n{tail.errors()}")
+        raise Failed(
+            f"a training process ended with exit code {process.returncode}\n{tail.errors()}"
+        )

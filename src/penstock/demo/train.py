@@ -1,4 +1,5 @@
-"""One training process of the demo: take batches, write down what came, save the state now and then.
+"""One training process of the demo: take batches, write down what came, save the state now and
+then.
 
 `python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FOLDER]`
 """
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.base.machine import resident
+from penstock.engine.base.machine import resident
 
 from .journal import Record, write
 from .pipeline import MIXTURE, SOURCES
@@ -29,7 +30,8 @@ Key = tuple[str, int, int]  # source, epoch, index
 
 
 def digest(batch: Batch, keys: Sequence[Key]) -> str:
-    """SHA-256 over every array of a batch (tokens, segment ids, positions) and the keys of its samples."""
+    """SHA-256 over every array of a batch (tokens, segment ids, positions) and the keys of its
+    samples."""
     found = hashlib.sha256(repr(keys).encode())
     for name in sorted(batch):
         array = np.ascontiguousarray(batch[name])
@@ -39,12 +41,14 @@ def digest(batch: Batch, keys: Sequence[Key]) -> str:
 
 
 def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
-    """The samples of each source that begin in this batch, and the tokens; a split document began in a batch before."""
+    """The samples of each source that begin in this batch, and the tokens; a split document began
+    in a batch before."""
     first = np.diff(batch["segment_ids"], prepend=0, axis=1) > 0
     whole = (batch["positions"][first] == 0).tolist()
     samples = Counter(source for (source, _, _), begins in zip(keys, whole, strict=True) if begins)
     held = batch["segment_ids"] > 0
-    # Rows are read one after the other: the tokens of a part are those up to where the next one begins.
+    # Rows are read one after the other: the tokens of a part are those up to where the next one
+    # begins.
     lengths = np.diff(np.flatnonzero(first[held]), append=int(held.sum()))
     tokens = Counter[str]()
     for (source, _, _), length in zip(keys, lengths.tolist(), strict=True):
@@ -58,10 +62,20 @@ def states_of(run: Path) -> Path:
 
 
 def train(
-    folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None, hold_at: int | None
+    folder: Path,
+    run: Path,
+    *,
+    steps: int,
+    workers: int,
+    save_every: int,
+    state: Path | None,
+    hold_at: int | None,
 ) -> None:
-    """Run to `steps`, from the beginning or from a saved state; after step `hold_at` wait for standard input to end."""
-    with ps.Loader(ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline") as loader:
+    """Run to `steps`, from the beginning or from a saved state; after step `hold_at` wait for
+    standard input to end."""
+    with ps.Loader(
+        ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline"
+    ) as loader:
         first = 0
         if state is not None:
             first = ps.restore(state, loader) or 0
@@ -70,7 +84,12 @@ def train(
             for step, batch in enumerate(loader, first + 1):
                 keys = loader.keys()
                 seconds = time.perf_counter() - start
-                write(journal, Record(step, digest(batch, keys), keys, *counted(batch, keys), seconds, resident()))
+                write(
+                    journal,
+                    Record(
+                        step, digest(batch, keys), keys, *counted(batch, keys), seconds, resident()
+                    ),
+                )
                 time.sleep(STEP)
                 if step % save_every == 0:
                     ps.save(states_of(run), loader, keep=2)
@@ -82,7 +101,9 @@ def train(
 
 def main() -> None:
     """The command line of one process."""
-    parser = argparse.ArgumentParser(prog="penstock.demo.train", description="One training process of the demo.")
+    parser = argparse.ArgumentParser(
+        prog="penstock.demo.train", description="One training process of the demo."
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, required=True)

@@ -1,4 +1,5 @@
-"""Bytes of samples as values: pictures, sound, video, pages; JSON, text, numbers. Now, or when a field is used."""
+"""Bytes of samples as values: pictures, sound, video, pages; JSON, text, numbers. Now, or when a
+field is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where the bytes of media are: at hand, or in a file, of which no more is read than a decoder asks for."""
+"""Where the bytes of media are: at hand, or in a file, of which no more is read than a decoder asks
+for."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.seams import world
-from ..base.urls import is_url
+from ..engine.base.seams import world
+from ..engine.base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
 from ..stores import is_far, located
 
@@ -19,7 +20,8 @@ _BLOCK = 1 << 18  # bytes read at a time
 
 @dataclass(frozen=True)
 class Limits:
-    """What is decoded at most, against files that are small and unfold to more than there is memory.
+    """What is decoded at most, against files that are small and unfold to more than there is
+    memory.
 
     Args:
         pixels: of one picture or page, and of all frames of a clip together.
@@ -42,12 +44,16 @@ class Limits:
         """Refuse more than the limit of this name."""
         most = getattr(self, what)
         if not amount <= most:
-            raise ValueError(f"{amount:,.0f} {what}, more than Limits({what}={most:,.0f}): raise that if you trust it")
+            raise ValueError(
+                f"{amount:,.0f} {what}, more than Limits({what}={most:,.0f}): raise that if you "
+                "trust it"
+            )
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes, or the file that they are: `start` and `size` name a part of it. Small to pickle where it is a file.
+    """Bytes, or the file that they are: `start` and `size` name a part of it. Small to pickle where
+    it is a file.
 
     >>> Blob(b"abc").read(), len(Blob(b"abc"))
     (b'abc', 3)
@@ -60,7 +66,8 @@ class Blob:
 
     @classmethod
     def of(cls, value: Any, root: str | Path | None = None) -> Blob:
-        """The bytes that a field holds or names, as seen from `root`; and what Hugging Face keeps of a file."""
+        """The bytes that a field holds or names, as seen from `root`; and what Hugging Face keeps
+        of a file."""
         if isinstance(value, Blob):
             return value
         if isinstance(value, dict) and {"bytes", "path"} & value.keys():
@@ -70,7 +77,9 @@ class Blob:
             return cls(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, str | Path):
             return cls(None, _joined(value, root))
-        raise DataError(f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one")  # pyright: ignore[reportUnknownArgumentType]
+        raise DataError(
+            f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one"
+        )  # pyright: ignore[reportUnknownArgumentType]
 
     def __len__(self) -> int:
         if self.data is not None:
@@ -92,7 +101,10 @@ class Blob:
         except OSError as error:
             raise _failure(self.path, error) from error
         if len(found) < length:
-            raise DataError(f"{len(found)} bytes at {self.start + at} where {length} were expected", where=self.path)
+            raise DataError(
+                f"{len(found)} bytes at {self.start + at} where {length} were expected",
+                where=self.path,
+            )
         return found
 
     def whole(self, limits: Limits) -> bytes:
@@ -153,7 +165,8 @@ class _Ranges(io.RawIOBase):
 
 @contextmanager
 def named(what: str, key: str) -> Generator[None]:
-    """Whatever a decoder raises, as an error that names the sample; storage that fails stays what it is."""
+    """Whatever a decoder raises, as an error that names the sample; storage that fails stays what
+    it is."""
     try:
         yield
     except (PenstockError, ImportError, MemoryError):

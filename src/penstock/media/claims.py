@@ -1,7 +1,8 @@
 """Compare the size that the header of a sound or a video claims with the bytes that are there.
 
-Decoders take a file that was cut off for a shorter one. Most containers say how long they are, so a cut is visible
-without decoding. A length that was never written (by a recorder that streams, or FFmpeg into a pipe) is no claim.
+Decoders take a file that was cut off for a shorter one. Most containers say how long they are, so a
+cut is visible without decoding. A length that was never written (by a recorder that streams, or
+FFmpeg into a pipe) is no claim.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _UNWRITTEN = 0x7FFFF000
-"""Sizes of 32 bits from here on are placeholders where the file is smaller (SoX, arecord, GStreamer, FFmpeg)."""
+"""Sizes of 32 bits from here on are placeholders where the file is smaller (SoX, arecord,
+GStreamer, FFmpeg)."""
 _END = 1 << 16  # bytes at the end of a PNG, in which the chunk that ends it must lie
 _LONGEST_PAGE = 48_000 * 16  # samples of Opus in a page of Ogg at most
 _W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
 _ASF_FILE = b"\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65"
-_PACKETS = (188, 192)  # bytes, each time, of an MPEG transport stream, and of one with 4 of a clock before each
+_PACKETS = (
+    188,
+    192,
+)  # bytes, each time, of an MPEG transport stream, and of one with 4 of a clock before each
 _END_OF_PNG = b"IEND\xaeB\x60\x82"
 _PACK = b"\x00\x00\x01\xba"  # which begins a pack of an MPEG program stream
 _TAIL = 1 << 18  # bytes at the end of a program stream, in which a pack begins
@@ -29,7 +34,8 @@ _BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"
 
 
 class Part(NamedTuple):
-    """A chunk of a RIFF or an AIFF file: its name, where its data begins, and the bytes that its header claims."""
+    """A chunk of a RIFF or an AIFF file: its name, where its data begins, and the bytes that its
+    header claims."""
 
     name: bytes
     start: int
@@ -54,7 +60,11 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     elif head[:4] == b"RIFF":
         claimed = 8 + int.from_bytes(head[4:8], "little")
     elif head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC", b"8SVX", b"16SV"):
-        ends = [part.start + part.size for part in _parts(file, 12, size, ">4sI") if part.name in (b"SSND", b"BODY")]
+        ends = [
+            part.start + part.size
+            for part in _parts(file, 12, size, ">4sI")
+            if part.name in (b"SSND", b"BODY")
+        ]
         claimed = max(ends, default=0)
     elif head[:4] == b"caff":
         claimed = max((part.start + part.size for part in _parts(file, 8, size, ">4sq")), default=0)
@@ -83,7 +93,9 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
         claimed = _mat5(file, size)
     elif head[:4] == b"GIF8":
         require_end_of_gif(file, size)
-    elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _at(file, max(size - _END, 0), _END):
+    elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _at(
+        file, max(size - _END, 0), _END
+    ):
         raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
     elif head[:3] == b"FWS":  # Flash
         claimed = int.from_bytes(head[4:8], "little")
@@ -106,7 +118,9 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     elif (packet := _packet(file)) and (size % packet or _at(file, size - 188, 1) != b"G"):
         claimed = size // packet * packet + packet
     if claimed > size:
-        raise ValueError(f"it is cut off: its header claims {claimed:,} bytes, and {size:,} are there")
+        raise ValueError(
+            f"it is cut off: its header claims {claimed:,} bytes, and {size:,} are there"
+        )
     file.seek(0)
     return patches
 
@@ -129,7 +143,8 @@ def _parts(file: Any, at: int, size: int, form: str) -> Iterator[Part]:
 
 
 def _wave(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]:
-    """The end that a WAV file claims for its samples, and what to read in place of a length that was never written."""
+    """The end that a WAV file claims for its samples, and what to read in place of a length that
+    was never written."""
     long = 0
     for part in _parts(file, 12, size, "<4sI"):
         if part.name == b"ds64" and head[:4] != b"RIFF":
@@ -155,11 +170,15 @@ def _sphere(head: bytes) -> int:
     """The end that the text header of a NIST SPHERE file claims for its samples."""
     said = dict[bytes, bytes]()
     for line in head.split(b"\n")[2:]:
-        if len(words := line.split()) == 3:  # a name, a type (-i or, from other writers, -s1) and the value
+        if (
+            len(words := line.split()) == 3
+        ):  # a name, a type (-i or, from other writers, -s1) and the value
             said[words[0]] = words[2]
     try:
         start = int(head.split(b"\n")[1])
-        return start + int(said[b"sample_count"]) * int(said[b"sample_n_bytes"]) * int(said.get(b"channel_count", b"1"))
+        return start + int(said[b"sample_count"]) * int(said[b"sample_n_bytes"]) * int(
+            said.get(b"channel_count", b"1")
+        )
     except (KeyError, IndexError, ValueError):
         return 0
 
@@ -182,17 +201,23 @@ def _pages(file: Any, size: int) -> Iterator[_Page]:
             return
         at += 27 + head[26] + sum(head[27 : 27 + head[26]])
         yield _Page(
-            at, head[5], int.from_bytes(head[6:14], "little", signed=True), int.from_bytes(head[14:18], "little")
+            at,
+            head[5],
+            int.from_bytes(head[6:14], "little", signed=True),
+            int.from_bytes(head[14:18], "little"),
         )
 
 
 def _require_whole_ogg(file: Any, size: int) -> None:
-    """Refuse Ogg data with a gap, without the pages that end its streams, or of several files joined into one."""
+    """Refuse Ogg data with a gap, without the pages that end its streams, or of several files
+    joined into one."""
     running, ended, end = set[int](), False, 0
     for page in _pages(file, size):
         if page.flags & 2:
             if ended and not running:
-                raise ValueError("it was put together of several files; only the first would be read")
+                raise ValueError(
+                    "it was put together of several files; only the first would be read"
+                )
             running.add(page.stream)
         if page.flags & 4:
             running.discard(page.stream)
@@ -200,7 +225,8 @@ def _require_whole_ogg(file: Any, size: int) -> None:
         end = page.end
     if running or not ended or end > size:
         raise ValueError(
-            f"it is cut off, or damaged at byte {min(end, size):,}: it has no last page (of a live stream, "
+            f"it is cut off, or damaged at byte {min(end, size):,}: it has no last page (of a live "
+            "stream, "
             "`ffmpeg -i IN -c copy OUT` makes one)"
         )
 
@@ -218,7 +244,9 @@ def samples_of_ogg(file: Any, size: int, rate: int) -> int:
     if identity[:7] == b"\x01vorbis":
         return position
     first = next((page.position for page in pages if page.position > 0), 0)
-    if identity[:8] != b"OpusHead" or first > _LONGEST_PAGE:  # a part of a longer stream, which begins later
+    if (
+        identity[:8] != b"OpusHead" or first > _LONGEST_PAGE
+    ):  # a part of a longer stream, which begins later
         return 0
     return (position - int.from_bytes(identity[10:12], "little")) * rate // 48_000
 
@@ -249,7 +277,9 @@ def _boxes(file: Any, size: int) -> int:
         length = int.from_bytes(head[:4], "big")
         fragmented = fragmented or head[4:8] == b"moof"
         if not head[4:8].isalnum() and fragmented:
-            raise ValueError(f"it is damaged: no box begins at byte {at:,}, where the next fragment must be")
+            raise ValueError(
+                f"it is damaged: no box begins at byte {at:,}, where the next fragment must be"
+            )
         if not head[4:8].isalnum() or length == 0:  # the rest of the file
             return at
         if length == 1:
@@ -265,7 +295,9 @@ def _boxes(file: Any, size: int) -> int:
 def _packet(file: Any) -> int:
     """The bytes of each packet of an MPEG transport stream; 0 of other files."""
     head = _at(file, 0, 8 * max(_PACKETS))
-    return next((each for each in _PACKETS if set(head[each - 188 : 8 * each : each]) == set(b"G")), 0)
+    return next(
+        (each for each in _PACKETS if set(head[each - 188 : 8 * each : each]) == set(b"G")), 0
+    )
 
 
 def _asf(head: bytes) -> int:
@@ -278,7 +310,11 @@ def _asf(head: bytes) -> int:
 def _flash(file: Any, size: int) -> int:
     """The bytes that a Flash video tells in its metadata, if at all; its last tag must be whole."""
     length = int.from_bytes(_at(file, size - 4, 4), "big")
-    if length < 11 or length + 4 > size or int.from_bytes(_at(file, size - 4 - length + 1, 3), "big") != length - 11:
+    if (
+        length < 11
+        or length + 4 > size
+        or int.from_bytes(_at(file, size - 4 - length + 1, 3), "big") != length - 11
+    ):
         raise ValueError("it is cut off: it does not end with a whole tag")
     told = _at(file, 0, 4 << 10).partition(b"filesize\0")[2][:8]
     return int(struct.unpack(">d", told)[0]) if len(told) == 8 else 0
@@ -312,7 +348,8 @@ def _mat4(file: Any, size: int, order: str) -> int:
 
 
 def _mat5(file: Any, size: int) -> int:
-    """The end that the last element of a MATLAB 5 file claims; those of a matrix are looked at one by one."""
+    """The end that the last element of a MATLAB 5 file claims; those of a matrix are looked at one
+    by one."""
     order = "<" if _at(file, 126, 2) == b"IM" else ">"
     at, claimed = 128, 0
     while at + 8 <= size:
@@ -357,10 +394,14 @@ def _ivf(file: Any, size: int) -> int:
 
 
 def _require_index(file: Any, size: int) -> None:
-    """Refuse a NUT file without the index that ends it; the distance to it stands before its checksum."""
+    """Refuse a NUT file without the index that ends it; the distance to it stands before its
+    checksum."""
     back = int.from_bytes(_at(file, size - 12, 8), "big")
     if not 12 <= back <= size or _at(file, size - back, 8) != _NUT_INDEX:
-        raise ValueError("it is cut off: it has no index (of a live stream, `ffmpeg -i IN -c copy OUT` makes one)")
+        raise ValueError(
+            "it is cut off: it has no index (of a live stream, `ffmpeg -i IN -c copy OUT` makes "
+            "one)"
+        )
 
 
 def _program_stream(file: Any, size: int) -> int:

@@ -1,4 +1,5 @@
-"""Fields of samples as handles: bytes are read, and decoded, when somebody asks for what they hold."""
+"""Fields of samples as handles: bytes are read, and decoded, when somebody asks for what they
+hold."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.machine import lock, process
+from ..engine.base.machine import lock, process
 from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
 from .claims import check_size, samples_of_ogg
@@ -52,19 +53,24 @@ class Image:
             return opened_image(file).size
 
     def decode(
-        self, kind: str = "rgb8", least: int | None = None, crop: tuple[int, int, int, int] | None = None
+        self,
+        kind: str = "rgb8",
+        least: int | None = None,
+        crop: tuple[int, int, int, int] | None = None,
     ) -> Any:
         """The picture, as `decode_image` gives it for this `kind`.
 
         Args:
             kind: container and mode: "rgb8", "torchrgb", "pil", ...
-            least: a JPEG is decoded at a half, a quarter or an eighth of its size, as long as no side is shorter than
+            least: a JPEG is decoded at a half, a quarter or an eighth of its size, as long as no
+                side is shorter than
                 this: its decoder then does that much less.
             crop: left, top, width and height of the part that is wanted, of what was decoded.
 
         Raises:
             ConfigError: for an unknown `kind`.
-            DataError: for what is no image, is damaged, or has too many pixels; for a crop that reaches outside of it.
+            DataError: for what is no image, is damaged, or has too many pixels; for a crop that
+                reaches outside of it.
         """
         kind_of_image(kind)
         with named("image", self.key):
@@ -80,14 +86,28 @@ class Image:
         try:
             left, top, wide, high = map(operator.index, crop)
         except (TypeError, ValueError):
-            raise DataError(f"crop={crop!r}: four integers (left, top, width, height)", where=self.key) from None
+            raise DataError(
+                f"crop={crop!r}: four integers (left, top, width, height)", where=self.key
+            ) from None
         planes = kind.startswith("torch") and found.ndim == 3
-        height, width = found.size[::-1] if hasattr(found, "crop") else found.shape[1:] if planes else found.shape[:2]
+        height, width = (
+            found.size[::-1]
+            if hasattr(found, "crop")
+            else found.shape[1:]
+            if planes
+            else found.shape[:2]
+        )
         if not (0 <= left < left + wide <= width and 0 <= top < top + high <= height):
-            raise DataError(f"crop={crop}: the picture has {width} x {height} pixels", where=self.key)
+            raise DataError(
+                f"crop={crop}: the picture has {width} x {height} pixels", where=self.key
+            )
         if hasattr(found, "crop"):
             return found.crop((left, top, left + wide, top + high))
-        return found[:, top : top + high, left : left + wide] if planes else found[top : top + high, left : left + wide]
+        return (
+            found[:, top : top + high, left : left + wide]
+            if planes
+            else found[top : top + high, left : left + wide]
+        )
 
 
 @dataclass(frozen=True)
@@ -114,17 +134,21 @@ class Audio:
         """The sound from `start` to `stop` in seconds: float32[channels, samples] in [-1, 1].
 
         Raises:
-            DataError: for what is no sound, is damaged, cut off or too long; where `stop` comes before `start`, or
-                `start` before 0.
+            DataError: for what is no sound, is damaged, cut off or too long; where `stop` comes
+                before `start`, or `start` before 0.
         """
         with named("sound", self.key), self._opened() as sound:
             rate, frames = sound.samplerate, sound.frames
             self.limits.check("seconds", frames / rate)
             if not 0 <= start <= (math.inf if stop is None else stop):
-                raise DataError(f"samples({start}, {stop}): from 0 on, and not before it begins", where=self.key)
+                raise DataError(
+                    f"samples({start}, {stop}): from 0 on, and not before it begins", where=self.key
+                )
             first = min(round(min(start, frames / rate) * rate), frames)
             last = frames if stop is None else min(round(min(stop, frames / rate) * rate), frames)
-            before = 0 if sound.seekable() else first  # GSM, G.72x and others are decoded from the beginning
+            before = (
+                0 if sound.seekable() else first
+            )  # GSM, G.72x and others are decoded from the beginning
             self.limits.check("samples", (before + last - first) * sound.channels)
             if first > before:
                 sound.seek(first)
@@ -133,7 +157,8 @@ class Audio:
             return np.ascontiguousarray(found.T)
 
     def _compare(self, sound: Any, given: int, wanted: int) -> None:
-        """Refuse a sound that ends before it should, or goes on behind the length that its header tells."""
+        """Refuse a sound that ends before it should, or goes on behind the length that its header
+        tells."""
         spare, holds = 0, given
         if sound.format == "MP3":
             file = self.blob.file()
@@ -145,7 +170,8 @@ class Audio:
         if given < wanted - spare or abs(holds - given) > SPARE:
             rate, holds = sound.samplerate, min(holds, given) if given < wanted - spare else holds
             raise ValueError(
-                f"its header claims {sound.frames / rate:,.2f} s, and it holds {holds / rate:,.2f} s: it is cut off, "
+                f"its header claims {sound.frames / rate:,.2f} s, and it holds {holds / rate:,.2f} "
+                "s: it is cut off, "
                 "or was put together of several files"
             )
 
@@ -155,11 +181,17 @@ class Audio:
             file = self.blob.file(patches)
         sound = module.SoundFile(file)
         if sound.frames > _ENDLESS:
-            raise ValueError("its header tells no length, as where it was written to a pipe: write it again as a file")
+            raise ValueError(
+                "its header tells no length, as where it was written to a pipe: write it again as "
+                "a file"
+            )
         if sound.format == "OGG" and sound.frames < (
             claimed := samples_of_ogg(self.blob.file(), len(self.blob), sound.samplerate)
         ):
-            raise ValueError(f"it is damaged: {sound.frames:,} of the {claimed:,} samples that it claims are found")
+            raise ValueError(
+                f"it is damaged: {sound.frames:,} of the {claimed:,} samples that it claims are "
+                "found"
+            )
         return sound
 
 
@@ -196,7 +228,10 @@ class Pdf:
         """The text of a page."""
 
         def told(document: Any) -> str:
-            with closing(self._page(document, number)) as page, closing(page.get_textpage()) as text:
+            with (
+                closing(self._page(document, number)) as page,
+                closing(page.get_textpage()) as text,
+            ):
                 return str(text.get_text_range())
 
         return self._do(told)
@@ -226,18 +261,19 @@ _KINDS: Mapping[str, Any] = {"image": Image, "audio": Audio, "video": Video, "pd
 
 @dataclass(frozen=True)
 class Lazy:
-    """Fields of samples as handles: what they hold is read and decoded when it is used, by whoever uses it then, after
-    packing decided what there is to decode, say.
+    """Fields of samples as handles: what they hold is read and decoded when it is used, by whoever
+    uses it then, after packing decided what there is to decode, say.
 
     Args:
-        fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or the path of a
-            file; a list of these becomes a list of handles.
+        fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or
+            the path of a file; a list of these becomes a list of handles.
         root: where paths begin.
         limits: what is decoded at most.
 
     Raises:
         ConfigError: for an unknown kind of media.
-        DataError: for a sample without the field, and for a field that holds neither bytes nor a path.
+        DataError: for a sample without the field, and for a field that holds neither bytes nor a
+            path.
 
     >>> import penstock as ps
     >>> rows = ps.from_sequence([{"__key__": "7", "photo": "cats/7.jpg"}]).map(Lazy({"photo": "image"}, root="data"))
@@ -251,13 +287,18 @@ class Lazy:
 
     def __post_init__(self) -> None:
         if wrong := [kind for kind in self.fields.values() if kind not in _KINDS]:
-            raise ConfigError(f"Lazy: {wrong[0]!r} is no kind of media; they are {', '.join(_KINDS)}")
+            raise ConfigError(
+                f"Lazy: {wrong[0]!r} is no kind of media; they are {', '.join(_KINDS)}"
+            )
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         key, out = str(sample.get("__key__", "")), dict(sample)
         for name, kind in self.fields.items():
             if name not in sample:
-                raise DataError(f"Lazy: no field {name!r}; the sample has {', '.join(map(str, sample))}", where=key)
+                raise DataError(
+                    f"Lazy: no field {name!r}; the sample has {', '.join(map(str, sample))}",
+                    where=key,
+                )
             out[name] = self._handle(kind, sample[name], f"{key}.{name}" if key else name)
         return out
 
@@ -286,7 +327,8 @@ def _module(name: str, extra: str, why: str) -> Any:
 
 
 class _Turns:
-    """One thread at a time. A process that is forked has a lock of its own, as this one may be held at that moment."""
+    """One thread at a time. A process that is forked has a lock of its own, as this one may be held
+    at that moment."""
 
     def __init__(self) -> None:
         self._locks: dict[int, AbstractContextManager[Any]] = {}

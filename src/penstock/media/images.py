@@ -1,4 +1,5 @@
-"""Bytes of samples as values: images as arrays, tensors or Pillow images; JSON, text, numbers and arrays.
+"""Bytes of samples as values: images as arrays, tensors or Pillow images; JSON, text, numbers and
+arrays.
 
 A decoder is a function to map with, so decoding runs in the workers:
 
@@ -30,8 +31,16 @@ from .claims import require_end_of_gif
 
 _MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 KINDS: Mapping[str, tuple[str, str]] = {
-    **{f"{name}{bits}": (f"numpy{bits}", mode) for name, mode in _MODES.items() for bits in ("", "8")},
-    **{f"torch{name}{bits}": (f"torch{bits}", mode) for name, mode in _MODES.items() for bits in ("", "8")},
+    **{
+        f"{name}{bits}": (f"numpy{bits}", mode)
+        for name, mode in _MODES.items()
+        for bits in ("", "8")
+    },
+    **{
+        f"torch{name}{bits}": (f"torch{bits}", mode)
+        for name, mode in _MODES.items()
+        for bits in ("", "8")
+    },
     **{f"pil{name}": ("pil", mode) for name, mode in _MODES.items()},
     "torch": ("torch", "RGB"),
     "pil": ("pil", "RGB"),
@@ -39,17 +48,37 @@ KINDS: Mapping[str, tuple[str, str]] = {
 """What an image can be decoded to: container and number type, and mode."""
 
 # Formats of pictures only: others that Pillow knows start programs (EPS) or hold no picture.
-_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "SGI", "TGA", "TIFF", "WEBP")
+_FORMATS = (
+    "AVIF",
+    "BMP",
+    "GIF",
+    "ICO",
+    "JPEG",
+    "JPEG2000",
+    "MPO",
+    "PCX",
+    "PNG",
+    "PPM",
+    "SGI",
+    "TGA",
+    "TIFF",
+    "WEBP",
+)
 _PCX = b"\x0a\x05\x01\x08"  # of 8 bits; with one plane it ends with 256 colours
 _PALETTE = 769
 _ORIENTATION = 0x0112  # the tag of EXIF
-_TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()  # from 2 on
+_TURNS = (
+    "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
+)  # from 2 on
 _PNG = b"\x89PNG\r\n\x1a\n"
 _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
 
-def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: bool = False) -> Any:
-    """An image, decoded: `kind` is a container and a mode, in the words that WebDataset and Energon use.
+def decode_image(
+    data: bytes, kind: str = "torchrgb", *, key: str = "", orient: bool = False
+) -> Any:
+    """An image, decoded: `kind` is a container and a mode, in the words that WebDataset and Energon
+    use.
 
     | kind | gives |
     |---|---|
@@ -58,12 +87,13 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: 
     | `torchrgb` (`torch`), `torchrgb8`, `torchl`, ... | torch, channels x height x width (`torchl`: height x width) |
     | `pilrgb` (`pil`), `pilrgba`, `pill` | a Pillow image, loaded |
 
-    Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF orientation of the file
-    says; else they lie as the camera held them, but for TIFF, which Pillow turns in any case. JPEG goes through
-    simplejpeg where that is installed, which is faster, gives the same pixels, and tells a picture whose data ends too
-    early. A `DataError` naming `key` for what is no image, is damaged or cut off, has more pixels than
-    `PIL.Image.MAX_IMAGE_PIXELS`, or has one channel of 16 or 32 bits (they would be clipped; of colours of 16 bits
-    Pillow gives the upper 8).
+    Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF
+    orientation of the file says; else they lie as the camera held them, but for TIFF, which Pillow
+    turns in any case. JPEG goes through simplejpeg where that is installed, which is faster, gives
+    the same pixels, and tells a picture whose data ends too early. A `DataError` naming `key` for
+    what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or
+    has one channel of 16 or 32 bits (they would be clipped; of colours of 16 bits Pillow gives the
+    upper 8).
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
@@ -87,11 +117,14 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: 
     return contained(pixels, container)
 
 
-def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "", orient: bool = False) -> Any:
+def decode_part(
+    name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "", orient: bool = False
+) -> Any:
     """One part of a sample, decoded by the extension at the end of its name.
 
-    Images as `decode_image` does (`kind=None` leaves them, `orient=True` turns them upright), `json` and `jsn` as JSON,
-    `txt`, `text` and `transcript` as text, `cls`, `cls2`, `index`, `inx` and `id` as a number, `npy` as an array. All
+    Images as `decode_image` does (`kind=None` leaves them, `orient=True` turns them upright),
+    `json` and `jsn` as JSON, `txt`, `text` and `transcript` as text, `cls`, `cls2`, `index`, `inx`
+    and `id` as a number, `npy` as an array. All
     else stays bytes, pickles too: they are code, not data.
 
     >>> decode_part("json", b"[1, 2]"), decode_part("cls", b"7"), decode_part("mp4", b"..")
@@ -99,14 +132,20 @@ def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: s
     """
     extension = name.rpartition(".")[2].lower()
     if extension in _IMAGES:
-        return data if kind is None else decode_image(data, kind, key=f"{key}.{name}" if key else name, orient=orient)
+        return (
+            data
+            if kind is None
+            else decode_image(data, kind, key=f"{key}.{name}" if key else name, orient=orient)
+        )
     decode = _DECODERS.get(extension)
     if decode is None:
         return data
     try:
         return decode(data)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"the part cannot be decoded: {error}", where=f"{key}.{name}" if key else name) from error
+        raise DataError(
+            f"the part cannot be decoded: {error}", where=f"{key}.{name}" if key else name
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -137,7 +176,8 @@ class Decode:
 
 
 def _turn(data: bytes) -> Any:
-    """Return the transposition of Pillow that stands a picture up; None where it stands or does not say."""
+    """Return the transposition of Pillow that stands a picture up; None where it stands or does not
+    say."""
     with opened_image(io.BytesIO(data)) as image:
         turned = image.format == "TIFF"  # by Pillow itself, when it decodes it
         orientation = None if turned else image.getexif().get(_ORIENTATION)
@@ -151,8 +191,8 @@ def opened_image(file: Any) -> Any:
 
 
 def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
-    """A JPEG at a half, a quarter or an eighth of its size, the smallest of which no side is below `least`; None for
-    what is no JPEG, or not that large. The same by simplejpeg and by Pillow.
+    """A JPEG at a half, a quarter or an eighth of its size, the smallest of which no side is below
+    `least`; None for what is no JPEG, or not that large. The same by simplejpeg and by Pillow.
     """
     container, mode = kind_of_image(kind)
     if not data.startswith(b"\xff\xd8") or mode == "RGBA":
@@ -164,8 +204,14 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
             return None
         _limit(width, height)
         jpeg, wide, high = _simplejpeg(), -(-width // part), -(-height // part)
-        if jpeg is not None and container != "pil" and (mode, image.mode) in (("RGB", "RGB"), ("L", "L")):
-            found = jpeg.decode_jpeg(data, "RGB" if mode == "RGB" else "GRAY", min_height=high, min_width=wide)
+        if (
+            jpeg is not None
+            and container != "pil"
+            and (mode, image.mode) in (("RGB", "RGB"), ("L", "L"))
+        ):
+            found = jpeg.decode_jpeg(
+                data, "RGB" if mode == "RGB" else "GRAY", min_height=high, min_width=wide
+            )
             return contained(found if mode == "RGB" else found[:, :, 0], container)
         _require_whole(data)
         image.draft(mode, (width // part, height // part))
@@ -190,7 +236,11 @@ def _jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
         if colours != "Gray" and (colours != "YCbCr" or mode == "L"):
             return None
         _limit(width, height)
-        return jpeg.decode_jpeg(data, "RGB") if mode == "RGB" else jpeg.decode_jpeg(data, "GRAY")[:, :, 0]
+        return (
+            jpeg.decode_jpeg(data, "RGB")
+            if mode == "RGB"
+            else jpeg.decode_jpeg(data, "GRAY")[:, :, 0]
+        )
     except ValueError:
         return None  # Pillow judges what is odd, and says what is wrong
 
@@ -201,7 +251,9 @@ def _image(data: bytes, mode: str) -> Any:
     with pillow.open(io.BytesIO(data), formats=_formats()) as image:
         _limit(*image.size)
         if image.mode.startswith(("I", "F")):
-            raise ValueError(f"its pixels are of Pillow's mode {image.mode!r}, which has no 8 bits a channel")
+            raise ValueError(
+                f"its pixels are of Pillow's mode {image.mode!r}, which has no 8 bits a channel"
+            )
         if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
             image = image.convert("RGBA")
         converted = image.convert(mode)
@@ -215,14 +267,17 @@ def _require_whole(data: bytes) -> None:
     if strict.LOAD_TRUNCATED_IMAGES:
         strict.LOAD_TRUNCATED_IMAGES = False
         logging.getLogger("penstock").warning(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: pictures that were cut off would be partly grey"
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: pictures that were cut off would "
+            "be partly grey"
         )
     jpeg = _simplejpeg()
     if jpeg is not None and data.startswith(b"\xff\xd8"):
         try:
             jpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
         except ValueError as error:
-            if "remature end" in str(error):  # what else is odd does not make pixels grey, or Pillow refuses it
+            if "remature end" in str(
+                error
+            ):  # what else is odd does not make pixels grey, or Pillow refuses it
                 raise
     elif data.startswith(_PCX) and data[65:66] == b"\x01" and data[-_PALETTE:][:1] != b"\x0c":
         raise ValueError("it is cut off: it does not end with its palette")
@@ -231,10 +286,18 @@ def _require_whole(data: bytes) -> None:
     elif data.startswith(_PNG):
         at, name, view = len(_PNG), b"", memoryview(data)
         while at + 12 <= len(data) and name != b"IEND":
-            end, name = at + 8 + int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8])
+            end, name = (
+                at + 8 + int.from_bytes(view[at : at + 4], "big"),
+                bytes(view[at + 4 : at + 8]),
+            )
             critical = not name[0] & 32  # a capital first letter
-            if critical and zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4], "big"):
-                raise ValueError(f"the checksum of its chunk at byte {at:,} is wrong: it is damaged, or was cut off")
+            if critical and zlib.crc32(view[at + 4 : end]) != int.from_bytes(
+                view[end : end + 4], "big"
+            ):
+                raise ValueError(
+                    f"the checksum of its chunk at byte {at:,} is wrong: it is damaged, or was cut "
+                    "off"
+                )
             at = end + 4
         if name != b"IEND":
             raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
@@ -244,7 +307,8 @@ def _limit(width: int, height: int) -> None:
     most = _pillow().MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
         raise ValueError(
-            f"it has {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS ({most:,}): raise that if "
+            f"it has {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS "
+            f"({most:,}): raise that if "
             "you trust the data"
         )
 
@@ -259,19 +323,31 @@ def contained(pixels: npt.NDArray[np.uint8], container: str) -> Any:
 
 
 def _array(data: bytes) -> npt.NDArray[Any]:
-    """An `.npy` file. Its header says how much follows, and nothing is allocated before that is seen to be here."""
+    """An `.npy` file. Its header says how much follows, and nothing is allocated before that is
+    seen to be here."""
     file = io.BytesIO(data)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
     try:
         shape, fortran, dtype = readers[np.lib.format.read_magic(file)](file)
     except Exception as error:  # it is parsed as Python, and fails in as many ways
-        raise ValueError(f"the header of the array is damaged, or of an unknown version: {error}") from error
+        raise ValueError(
+            f"the header of the array is damaged, or of an unknown version: {error}"
+        ) from error
     if dtype.hasobject:
         raise ValueError("an array of Python objects is a pickle, which is code and not data")
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - file.tell():
-        raise ValueError(f"{len(data) - file.tell():,} bytes follow where {count * dtype.itemsize:,} belong")
-    return np.frombuffer(data, dtype, count, file.tell()).reshape(shape, order="F" if fortran else "C").copy()
+        raise ValueError(
+            f"{len(data) - file.tell():,} bytes follow where {count * dtype.itemsize:,} belong"
+        )
+    return (
+        np.frombuffer(data, dtype, count, file.tell())
+        .reshape(shape, order="F" if fortran else "C")
+        .copy()
+    )
 
 
 _DECODERS: Mapping[str, Callable[[bytes], Any]] = {

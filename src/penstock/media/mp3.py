@@ -1,13 +1,14 @@
 """Count the samples of an MP3 file by the headers of its frames.
 
-The length that decoders report is the one in its first frame (Xing, Info, VBRI), or an estimate from the first bit
-rate. Either is wrong for a file that was cut off or joined of several.
+The length that decoders report is the one in its first frame (Xing, Info, VBRI), or an estimate
+from the first bit rate. Either is wrong for a file that was cut off or joined of several.
 """
 
 from __future__ import annotations
 
 SPARE = 4 * 1152
-"""Samples by which the frames of a sound may differ from it: what an encoder puts before it and behind."""
+"""Samples by which the frames of a sound may differ from it: what an encoder puts before it and
+behind."""
 
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _KBITS = {
@@ -54,12 +55,16 @@ def _next(data: bytes, at: int) -> int:
             seven = [byte & 127 for byte in data[at + 6 : at + 10]]
             at += 10 + (seven[0] << 21 | seven[1] << 14 | seven[2] << 7 | seven[3])
         elif data[at : at + 8] == _APE and len(data) >= at + 32:
-            head = data[at + 23] & 32  # which the items follow; they may hold pictures, in which bytes look like frames
+            head = (
+                data[at + 23] & 32
+            )  # which the items follow; they may hold pictures, in which bytes look like frames
             at += 32 + (int.from_bytes(data[at + 12 : at + 16], "little") if head else 0)
         elif _frame(data[at : at + 4])[0]:
             return at
         else:
-            found = [place for mark in (b"\xff", b"ID3", _APE) if (place := data.find(mark, at + 1)) >= 0]
+            found = [
+                place for mark in (b"\xff", b"ID3", _APE) if (place := data.find(mark, at + 1)) >= 0
+            ]
             if not found:
                 return -1
             at = min(found)

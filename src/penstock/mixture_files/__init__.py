@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ..base.hints import chosen, guided, no_dataset
-from ..base.urls import local
 from ..dataset import Dataset
+from ..engine.base.hints import chosen, guided, no_dataset
+from ..engine.base.urls import local
 from ..errors import ConfigError, storage
 from ..stores import told
 from .build import build
@@ -64,8 +64,8 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     Args:
         path: a YAML or JSON file; paths in it are relative to its folder.
         part: "held_out" gives what its `split` holds out of the sources, each sample once.
-        allow: what a file from a URL may use of this machine: "env" (`${NAME}`), "local_files", "cache". A local file
-            may use all of it.
+        allow: what a file from a URL may use of this machine: "env" (`${NAME}`), "local_files",
+            "cache". A local file may use all of it.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -79,7 +79,9 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     if model is None or _errors(problems):
         raise ConfigError(said(_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
-        raise ConfigError(f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}")
+        raise ConfigError(
+            f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}"
+        )
     try:
         with storage(told(path)):
             return build(model)
@@ -92,7 +94,8 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     """Write a mixture file that loads to an equal dataset: the same samples, the same fingerprint.
 
-    What a file cannot hold is refused by name: functions, sources in memory, and steps other than those that mixture
+    What a file cannot hold is refused by name: functions, sources in memory, and steps other than
+        those that mixture
     files know.
 
     Args:
@@ -119,10 +122,14 @@ def _errors(problems: list[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.severity == "error"]
 
 
-def read_model(path: str | Path, allow: Collection[str] = ()) -> tuple[MixtureFile | None, list[Problem]]:
-    """The description of a mixture file, and all that is wrong in what it says; no data is looked at.
+def read_model(
+    path: str | Path, allow: Collection[str] = ()
+) -> tuple[MixtureFile | None, list[Problem]]:
+    """The description of a mixture file, and all that is wrong in what it says; no data is looked
+    at.
 
-    The description is as complete as the problems allow; `None` where the file cannot be read at all.
+    The description is as complete as the problems allow; `None` where the file cannot be read at
+    all.
     """
     notes = Notes(allow=granted(allow))
     model = parse(path, notes)
@@ -130,7 +137,8 @@ def read_model(path: str | Path, allow: Collection[str] = ()) -> tuple[MixtureFi
 
 
 def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
-    """What would be wrong in a file of a description, which lay at `path`; nothing of one that was read."""
+    """What would be wrong in a file of a description, which lay at `path`; nothing of one that was
+    read."""
     notes = Notes()
     tree = read_text(text_of(tree_of(model, Path(path).absolute().parent)), str(path), notes)
     if tree is not None and parsed(tree, Path(path), notes) != model and not notes.problems:

@@ -9,10 +9,10 @@ from math import fsum
 from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
+from ..engine.graph.lengths import mean_length
+from ..engine.mixing.asking import tempered
 from ..errors import ConfigError
-from ..graph.lengths import mean_length
 from ..inputs import mix, read
-from ..mixing.asking import tempered
 from ..schedule import Schedule
 from ..text import Tokenise
 from ..types import Ints
@@ -34,7 +34,8 @@ def build(model: MixtureFile) -> Dataset:
 
 
 class _Shared(NamedTuple):
-    """What all sources of a file have in common: tokenizers, and the rows that are left out, by source."""
+    """What all sources of a file have in common: tokenizers, and the rows that are left out, by
+    source."""
 
     tokenisers: dict[Tokenising, Tokenise]
     left_out: Mapping[str, Ints]
@@ -62,8 +63,11 @@ def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
     )
 
 
-def _weights(model: MixtureFile, datasets: Mapping[str, Dataset]) -> Mapping[str, float] | Schedule | None:
-    """What the weights, groups, stages and points of a file mean; `None` where they are left to the mixture."""
+def _weights(
+    model: MixtureFile, datasets: Mapping[str, Dataset]
+) -> Mapping[str, float] | Schedule | None:
+    """What the weights, groups, stages and points of a file mean; `None` where they are left to the
+    mixture."""
     if model.schedule and model.schedule.points:
         return schedule_of(model, model.schedule.points)
     if model.stages:
@@ -76,7 +80,9 @@ def _weights(model: MixtureFile, datasets: Mapping[str, Dataset]) -> Mapping[str
         return None
     else:
         weights = weights_of(model, datasets)
-    if model.schedule or any(source.start is not None or source.stop is not None for source in model.sources):
+    if model.schedule or any(
+        source.start is not None or source.stop is not None for source in model.sources
+    ):
         return schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
     return weights
 
@@ -91,8 +97,11 @@ def _inner(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, flo
     return tempered(model.names, sizes, model.temperature, lengths)
 
 
-def _not_empty(model: MixtureFile, datasets: dict[str, Dataset]) -> tuple[MixtureFile, dict[str, Dataset]]:
-    """Without the sources that are too small to have anything held out, where that is what is read."""
+def _not_empty(
+    model: MixtureFile, datasets: dict[str, Dataset]
+) -> tuple[MixtureFile, dict[str, Dataset]]:
+    """Without the sources that are too small to have anything held out, where that is what is
+    read."""
 
     def empty(source: SourceEntry) -> bool:
         split = source.splitting(model) if source.mixture is None else None
@@ -124,7 +133,9 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
     tokenise = None if how is None else shared.tokeniser(how)
     counted = how is not None and how.counted
     if counted and source.lengths is not None:
-        raise ConfigError("lengths names a column, and tokenise counts tokens: leave one of them out")
+        raise ConfigError(
+            "lengths names a column, and tokenise counts tokens: leave one of them out"
+        )
     ds = read(
         source.path,
         source.format,
@@ -144,7 +155,10 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
         ds = held_out if split.part == "held_out" else train
     if (rows := shared.left_out.get(above + source.name)) is not None:
         if split is not None and split.column is not None:
-            raise ConfigError("exclude: what a column splits is numbered part by part; leave rows out of it by where")
+            raise ConfigError(
+                "exclude: what a column splits is numbered part by part; leave rows out of it by "
+                "where"
+            )
         ds = without(ds, rows)
     ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
     return ds if tokenise is None else ds.map(tokenise)
@@ -158,12 +172,15 @@ def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
 
 
 def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
-    """The weights that the shares mean, in the unit of the mixture; `None` where no source has a share.
+    """The weights that the shares mean, in the unit of the mixture; `None` where no source has a
+    share.
 
-    `tokens` and `epochs` are amounts over the run. Where only amounts are given they are the weights themselves; beside
-    them, sources with a `weight` share what the horizon leaves.
+    `tokens` and `epochs` are amounts over the run. Where only amounts are given they are the
+    weights themselves; beside them, sources with a `weight` share what the horizon leaves.
     """
-    amounts = {source.name: _amount(source, model, datasets[source.name]) for source in model.sources}
+    amounts = {
+        source.name: _amount(source, model, datasets[source.name]) for source in model.sources
+    }
     fixed = {name: amount for name, amount in amounts.items() if amount is not None}
     plain = {source.name: source.weight for source in model.sources if source.weight is not None}
     if not fixed or not plain:
@@ -171,18 +188,24 @@ def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str,
     unit, horizon = model.run or ("", 0)
     if unit != (model.unit or "samples"):
         raise ConfigError(
-            f"the horizon counts {unit}, the weights of the mixture {model.unit or 'samples'}: give both in one unit, "
+            f"the horizon counts {unit}, the weights of the mixture {model.unit or 'samples'}: "
+            "give both in one unit, "
             "as weights and amounts together need"
         )
     left, total = horizon - fsum(fixed.values()), fsum(plain.values())
     if left < 0:
-        raise ConfigError(f"the amounts come to {fsum(fixed.values()):,.0f} {unit}, the horizon is {horizon:,}")
+        raise ConfigError(
+            f"the amounts come to {fsum(fixed.values()):,.0f} {unit}, the horizon is {horizon:,}"
+        )
     rest = {name: left * weight / total if total else 0.0 for name, weight in plain.items()}
-    return {source.name: fixed.get(source.name, rest.get(source.name, 0.0)) for source in model.sources}
+    return {
+        source.name: fixed.get(source.name, rest.get(source.name, 0.0)) for source in model.sources
+    }
 
 
 def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
-    """What a source asks for over the run, in the unit of the mixture; `None` where it has a weight."""
+    """What a source asks for over the run, in the unit of the mixture; `None` where it has a
+    weight."""
     if source.tokens is None and source.epochs is None:
         return None
     by_tokens = model.unit == "tokens"
@@ -198,7 +221,9 @@ def _tokens_each(name: str, ds: Dataset) -> float:
     return mean_length(name, ds.flow)
 
 
-def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]) -> Schedule:
+def schedule_of(
+    model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]
+) -> Schedule:
     """The schedule of a mixture, in samples or tokens."""
     asked = model.schedule
     start = {source.name: source.start for source in model.sources if source.start is not None}
@@ -234,12 +259,17 @@ def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> A
         return token
     known = tokenizers_of(model)
     if len(known) != 1:
-        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its number")
+        raise ConfigError(
+            f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its "
+            "number"
+        )
     tokenise = Tokenise(known.pop())
     return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)
 
 
 def tokenizers_of(model: MixtureFile) -> set[str]:
     """The tokenizers of a mixture and its sources."""
-    known = {source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None}
+    known = {
+        source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None
+    }
     return known | ({model.tokenise.tokenizer} if model.tokenise is not None else set())

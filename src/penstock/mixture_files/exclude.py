@@ -1,4 +1,5 @@
-"""Samples that a mixture file leaves out, from a file of their keys: lines of JSON, `[source, index]`."""
+"""Samples that a mixture file leaves out, from a file of their keys: lines of JSON, `[source,
+index]`."""
 
 from __future__ import annotations
 
@@ -9,21 +10,22 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..base import seams
-from ..base.hints import few, near
-from ..base.ints import FAR, distinct
-from ..base.limits import KEYS_FILE
 from ..dataset import Dataset
+from ..engine.base import seams
+from ..engine.base.hints import few, near
+from ..engine.base.ints import FAR, distinct
+from ..engine.base.limits import KEYS_FILE
+from ..engine.graph.nodes import Reorder
+from ..engine.orders import AllBut
 from ..errors import ConfigError, storage
-from ..graph.nodes import Reorder
-from ..orders import AllBut
 from ..stores import located
 from ..types import Ints
 from .model import MixtureFile
 
 
 def read_keys(path: Path) -> list[tuple[str, int]]:
-    """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as `Loader.keys()` has them."""
+    """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as
+    `Loader.keys()` has them."""
     try:
         with storage(path):
             text = seams.read_within(str(path), KEYS_FILE).decode()
@@ -38,7 +40,9 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
         except (ValueError, TypeError, IndexError, RecursionError):
             source, rest, index = None, [], None
         if type(source) is not str or type(index) is not int or len(rest) > 2 or abs(index) >= FAR:
-            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]')
+            raise ConfigError(
+                f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]'
+            )
         keys.append((source, index))
     return keys
 
@@ -58,13 +62,15 @@ def left_out(model: MixtureFile) -> Mapping[str, Ints]:
 
 
 def without(ds: Dataset, rows: Ints) -> Dataset:
-    """What is read of a source without some rows of its files, numbered as samples are. A row that is held out of it
-    is left out already.
+    """What is read of a source without some rows of its files, numbered as samples are. A row that
+    is held out of it is left out already.
     """
     (leaf,) = ds.compiled.builder.leaves
     many = len(leaf.source)  # pyright: ignore[reportArgumentType]
     if rows[0] < 0 or rows[-1] >= many:
-        raise ConfigError(f"exclude: there is no row {rows[0] if rows[0] < 0 else rows[-1]}, it has {many}")
+        raise ConfigError(
+            f"exclude: there is no row {rows[0] if rows[0] < 0 else rows[-1]}, it has {many}"
+        )
     places = ds.compiled.op.find(leaf.number, rows, 0, len(ds)) if len(ds) else rows[:0]
     if len(places) == len(ds):
         raise ConfigError("exclude: all of it is left out; leave it out of the mixture")

@@ -1,4 +1,5 @@
-"""What is known of the files of a source without reading them: footers, indexes that are there, and first lines."""
+"""What is known of the files of a source without reading them: footers, indexes that are there, and
+first lines."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..base import seams
+from ..engine.base import seams
 from ..sources import catalog, outlined, sidecar
 from ..sources.columnar import Arrow
 from ..sources.held import Held, Shared
@@ -37,7 +38,11 @@ def lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
     total = 0
     for path in paths:
         kept = sidecar.place(path, cache)
-        stamp = sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER)) if kept.exists() else None
+        stamp = (
+            sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER))
+            if kept.exists()
+            else None
+        )
         if stamp is None or stamp.data[:2] != sidecar.stat(path)[:2]:
             return None
         total += stamp.total
@@ -50,8 +55,8 @@ def _shared() -> Shared:
 
 
 class RowGroups(NamedTuple):
-    """What the footers of Parquet files tell of the columns that are read: all bytes, those of a row group and of a
-    row, as they lie in memory, and the rows of a group.
+    """What the footers of Parquet files tell of the columns that are read: all bytes, those of a
+    row group and of a row, as they lie in memory, and the rows of a group.
     """
 
     bytes: int
@@ -60,8 +65,11 @@ class RowGroups(NamedTuple):
     rows: int
 
 
-def footers(paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None) -> tuple[int, list[str], RowGroups | None]:
-    """The rows of these files, the columns of the first, and what is known of the row groups of Parquet."""
+def footers(
+    paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None
+) -> tuple[int, list[str], RowGroups | None]:
+    """The rows of these files, the columns of the first, and what is known of the row groups of
+    Parquet."""
     rows, columns, groups, size = 0, list[str](), 0, 0
     for path in paths:
         if kind == "arrow":
@@ -74,14 +82,17 @@ def footers(paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None) -> 
             raise OSError(f"{path}: cannot be read: {error}") from error
         rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
         groups += footer.num_row_groups
-        size += sum(_bytes(footer.row_group(number), asked) for number in range(footer.num_row_groups))
+        size += sum(
+            _bytes(footer.row_group(number), asked) for number in range(footer.num_row_groups)
+        )
     if kind == "arrow" or not rows or not groups:
         return rows, columns, None
     return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
 
 
 def ids_in(path: Path, kind: str, column: str | None) -> str | None:
-    """The dtype of the integers in the lists of a column of a file; None if the column holds something else."""
+    """The dtype of the integers in the lists of a column of a file; None if the column holds
+    something else."""
     if column is None:
         return None
     if kind == "arrow":

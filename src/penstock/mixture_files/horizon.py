@@ -8,17 +8,17 @@ from math import ceil
 
 import numpy as np
 
-from ..base.ints import FAR
 from ..dataset import Dataset
+from ..engine.base.ints import FAR
+from ..engine.graph.indexed import lengths_known
+from ..engine.graph.lengths import mean_length
 from ..errors import ConfigError
-from ..graph.indexed import lengths_known
-from ..graph.lengths import mean_length
 from .model import MixtureFile
 
 
 def drawn(model: MixtureFile, mixture: Dataset) -> Dataset:
-    """The mixture up to the horizon, where that is a number of its samples: also of passes, or of tokens that are not
-    packed.
+    """The mixture up to the horizon, where that is a number of its samples: also of passes, or of
+    tokens that are not packed.
     """
     unit, number = model.horizon or ("steps", 0)
     if unit == "samples":
@@ -41,7 +41,8 @@ def samples_of_passes(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
 
 
 def ended(model: MixtureFile, rows: Dataset) -> Dataset:
-    """What is batched, up to the horizon, where that is a number of steps: also of tokens in packed rows."""
+    """What is batched, up to the horizon, where that is a number of steps: also of tokens in packed
+    rows."""
     steps = steps_of(model)
     return rows if steps is None else _first(rows, steps * model.rows_of_step)
 
@@ -55,8 +56,8 @@ def steps_of(model: MixtureFile) -> int | None:
 
 
 def samples_of(mixture: Dataset, tokens: int) -> int:
-    """How many samples of a mixture hold so many tokens: as the plan counts them where lengths are known, else by a
-    mean that is measured.
+    """How many samples of a mixture hold so many tokens: as the plan counts them where lengths are
+    known, else by a mean that is measured.
     """
     if not lengths_known(mixture.flow):
         return ceil(tokens / mean_length("the mixture", mixture.flow))
@@ -75,7 +76,8 @@ def samples_of(mixture: Dataset, tokens: int) -> int:
 
 
 def _first(ds: Dataset, count: int) -> Dataset:
-    """So many items; where there are no more the dataset as it is, with an order of its own in every pass."""
+    """So many items; where there are no more the dataset as it is, with an order of its own in
+    every pass."""
     if count > FAR:
         raise ConfigError(f"the horizon comes to {count:,} samples: they are counted up to 2^62")
     if ds.compiled.op.indexed and ds.compiled.size is not None and ds.compiled.size <= count:

@@ -1,4 +1,5 @@
-"""The one table of what a mixture file may say. Reading, refusing and the JSON Schema all come from it."""
+"""The one table of what a mixture file may say. Reading, refusing and the JSON Schema all come from
+it."""
 
 from __future__ import annotations
 
@@ -7,17 +8,31 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..base.ints import FAR
-from ..base.limits import BATCH as BATCH_SIZE
-from ..base.limits import NUMBER, RANKS
+from ..engine.base.ints import FAR
+from ..engine.base.limits import BATCH as BATCH_SIZE
+from ..engine.base.limits import NUMBER, RANKS
+from ..engine.graph.halves import SPLITS
+from ..engine.mixing import STOPS
+from ..engine.orders import fraction_of
+from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
-from ..graph.halves import SPLITS
-from ..mixing import STOPS
-from ..orders import fraction_of
-from ..pack import METHODS, OVERFLOWS
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import KINDS, TOKEN_TYPES
-from .kinds import BAD, Flag, Items, Key, Kind, Number, Plain, Raw, Schema, Section, Table, Text, shown
+from .kinds import (
+    BAD,
+    Flag,
+    Items,
+    Key,
+    Kind,
+    Number,
+    Plain,
+    Raw,
+    Schema,
+    Section,
+    Table,
+    Text,
+    shown,
+)
 from .model import PARTS, Place
 from .reading import Node, Notes
 
@@ -36,7 +51,9 @@ class Either:
     each: Kind
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        return (Table(self.each) if isinstance(node.value, dict) else self.single).read(node, at, notes)
+        return (Table(self.each) if isinstance(node.value, dict) else self.single).read(
+            node, at, notes
+        )
 
     def schema(self) -> Schema:
         return {"anyOf": [self.single.schema(), Table(self.each).schema()]}
@@ -44,7 +61,8 @@ class Either:
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its number, its text, which the tokenizer knows, or `true` for the tokenizer's own."""
+    """A token: its number, its text, which the tokenizer knows, or `true` for the tokenizer's
+    own."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if node.value is True:
@@ -60,7 +78,9 @@ class Bound:
     """A row where a slice begins or ends, counted as in Python, or `80%` of the rows."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        percent = isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value[: NUMBER + 1])
+        percent = isinstance(node.value, str) and re.fullmatch(
+            r"[0-9]+([.][0-9]*)? *%", node.value[: NUMBER + 1]
+        )
         if not percent or not isinstance(node.value, str):
             return _ROW.read(node, at, notes)
         if Fraction(node.value.rstrip(" %")) <= 100:
@@ -89,40 +109,61 @@ class Percent:
 
     def schema(self) -> Schema:
         number = {"type": "number", "exclusiveMinimum": 0}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)? *%?$|\$\{"}]}
+        return {
+            "anyOf": [number, {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)? *%?$|\$\{"}]
+        }
 
 
 SHUFFLE = Section(
     "shuffle",
     "The order of the rows of a source: full, none, or the settings of a shuffle.",
     (
-        Key("rows", SIZE, "Shuffle blocks of so many neighbouring rows (with window), for slow disks."),
+        Key(
+            "rows",
+            SIZE,
+            "Shuffle blocks of so many neighbouring rows (with window), for slow disks.",
+        ),
         Key("window", SIZE, "Then shuffle the rows within windows of so many blocks."),
-        Key("buckets", SIZE, "Deal rows into buckets of so many, and shuffle those: for packing very many documents."),
+        Key(
+            "buckets",
+            SIZE,
+            "Deal rows into buckets of so many, and shuffle those: for packing very many "
+            "documents.",
+        ),
         Key("seed", Number(whole=True), "A seed of its own; without it, the one of the mixture."),
     ),
     short=Text(("full", "none")),
 )
 CONDITION = Section(
     "condition",
-    "What a column must hold: a value, one of a list of values, or a range. A null fits only null and not.",
+    "What a column must hold: a value, one of a list of values, or a range. A null fits only null "
+    "and not.",
     (
         Key("min", Plain(), "At least this."),
         Key("max", Plain(), "At most this."),
         Key("above", Plain(), "More than this."),
         Key("below", Plain(), "Less than this."),
         Key("not", Items(Plain(), one=True), "Not this value, or none of these."),
-        Key("hash", Items(Number(least=0, most=1), most=2), "Only values whose hash, from 0 to 1, is in [low, high)."),
+        Key(
+            "hash",
+            Items(Number(least=0, most=1), most=2),
+            "Only values whose hash, from 0 to 1, is in [low, high).",
+        ),
     ),
     short=Items(Plain(), one=True),
 )
 SPLIT = Section(
     "split",
-    "What is held out of a source, so that training and evaluation never meet; or the split of a prepared folder.",
+    "What is held out of a source, so that training and evaluation never meet; or the split of a "
+    "prepared folder.",
     (
         Key("held_out", Percent(), "The share that is held out, or so many rows."),
         Key("by", Text(SPLITS), "A hash of where rows lie (default), or position: the last ones."),
-        Key("column", Text(), "A hash of what this column holds decides: equal values go to one side."),
+        Key(
+            "column",
+            Text(),
+            "A hash of what this column holds decides: equal values go to one side.",
+        ),
         Key("seed", Number(whole=True), "Another one holds out other rows (default: 0)."),
         Key("part", Text(PARTS), "Which of both is read (default: train)."),
     ),
@@ -136,7 +177,11 @@ TOKENISE = Section(
         Key("tokenizer", Text(), "A tokenizer.json, a folder, or a name on the Hugging Face hub."),
         Key("field", Text(), "The field that holds the text (default: text)."),
         Key("special_tokens", Flag(), "Let the tokenizer add its special tokens (default: false)."),
-        Key("counted", Flag(), "Count the tokens of every row once: rows are packed by plan, weights are exact."),
+        Key(
+            "counted",
+            Flag(),
+            "Count the tokens of every row once: rows are packed by plan, weights are exact.",
+        ),
     ),
     needed=("tokenizer",),
 )
@@ -145,12 +190,24 @@ PACK = Section(
     "Rows of exactly `length` tokens; the options of Dataset.pack.",
     (
         Key("length", SIZE, "Tokens in a row."),
-        Key("method", Text(METHODS), "concat_split cuts documents where a row ends; the others keep them whole."),
-        Key("long", Text(("split", "refuse", "cut")), "What happens to documents longer than a row."),
+        Key(
+            "method",
+            Text(METHODS),
+            "concat_split cuts documents where a row ends; the others keep them whole.",
+        ),
+        Key(
+            "long", Text(("split", "refuse", "cut")), "What happens to documents longer than a row."
+        ),
         Key("max_segments", SIZE, "At most so many documents in a row."),
         Key("features", Items(Text()), "The features to pack; the first one counts the tokens."),
-        Key("unpacked", Items(Text()), "Features that come in a list, one entry for each document."),
-        Key("pad", Either(Number(), Number()), "What fills a row: one value, or one for each feature."),
+        Key(
+            "unpacked", Items(Text()), "Features that come in a list, one entry for each document."
+        ),
+        Key(
+            "pad",
+            Either(Number(), Number()),
+            "What fills a row: one value, or one for each feature.",
+        ),
         Key(
             "bos",
             Either(Token(), Token()),
@@ -161,15 +218,27 @@ PACK = Section(
             Either(Token(), Token()),
             "A token behind every document: its number, its text, or true: the tokenizer's.",
         ),
-        Key("dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."),
+        Key(
+            "dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."
+        ),
         Key("open_rows", SIZE, "Rows that are open at a time (first_fit, best_fit)."),
         Key("window", SIZE, "Documents that are looked at together (best_fit)."),
         Key(
-            "overflow", Text(OVERFLOWS), "Whether a document that fits into no row is split (best_fit, known lengths)."
+            "overflow",
+            Text(OVERFLOWS),
+            "Whether a document that fits into no row is split (best_fit, known lengths).",
         ),
         Key("rows", SIZE, "Rows that are packed together where overflow is split."),
-        Key("pad_to_multiple", SIZE, "What a row has of each document is filled up to a multiple of this."),
-        Key("group_by", Text(), "Documents with different values of this key share no row; __source__: their source."),
+        Key(
+            "pad_to_multiple",
+            SIZE,
+            "What a row has of each document is filled up to a multiple of this.",
+        ),
+        Key(
+            "group_by",
+            Text(),
+            "Documents with different values of this key share no row; __source__: their source.",
+        ),
     ),
     needed=("length",),
 )
@@ -177,13 +246,26 @@ BATCH = Section(
     "batch",
     "Groups of `size` neighbours.",
     (
-        Key("size", _ROWS, "Samples in a batch of one rank; needed where there is no global_batch_size."),
-        Key("drop_remainder", Flag(), "Drop the last batch of a pass where it is short (default: false)."),
-        Key("collate", Text(("stack", "list")), "Stack the samples (default), or give them as a list."),
+        Key(
+            "size",
+            _ROWS,
+            "Samples in a batch of one rank; needed where there is no global_batch_size.",
+        ),
+        Key(
+            "drop_remainder",
+            Flag(),
+            "Drop the last batch of a pass where it is short (default: false).",
+        ),
+        Key(
+            "collate",
+            Text(("stack", "list")),
+            "Stack the samples (default), or give them as a list.",
+        ),
         Key(
             "ranks",
             _RANKS,
-            "How many ranks take a batch each in one training step (default: 1). Only counts steps.",
+            "How many ranks take a batch each in one training step (default: 1). Only counts "
+            "steps.",
         ),
     ),
 )
@@ -195,9 +277,14 @@ SCHEDULE = Section(
         Key(
             "interpolation",
             Items(Text(INTERPOLATIONS), one=True),
-            "What holds between two points (default: step); a list has one for each two neighbours.",
+            "What holds between two points (default: step); a list has one for each two "
+            "neighbours.",
         ),
-        Key("points", Table(Table(Number(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"), "Place in the run: weights."),
+        Key(
+            "points",
+            Table(Table(Number(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"),
+            "Place in the run: weights.",
+        ),
     ),
 )
 
@@ -214,11 +301,18 @@ class Where:
         elif isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
             if 0 < (percent := float(node.value.rstrip(" %"))) <= 100:
                 return Place("percent", percent)
-        notes.error(node, at, f"a place such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}")
+        notes.error(
+            node, at, f"a place such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}"
+        )
         return BAD
 
     def schema(self) -> Schema:
-        return {"anyOf": [{"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}, UNTIL.schema()]}
+        return {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"},
+                UNTIL.schema(),
+            ]
+        }
 
 
 UNTIL = Section(
@@ -231,12 +325,19 @@ STAGE = Section(
     "A part of the run with weights of its own; what it does not name is as in the stage before.",
     (
         Key("name", Text(), "What people call it."),
-        Key("until", Where(), "Where it ends: a percentage of the horizon, or a number of steps, tokens or samples."),
-        Key("weights", Table(Number(least=0)), "Weights of groups and of sources; 0 takes one out."),
+        Key(
+            "until",
+            Where(),
+            "Where it ends: a percentage of the horizon, or a number of steps, tokens or samples.",
+        ),
+        Key(
+            "weights", Table(Number(least=0)), "Weights of groups and of sources; 0 takes one out."
+        ),
         Key(
             "interpolation",
             Text(INTERPOLATIONS),
-            "step: it has its weights from its beginning on (default); linear, cosine: it reaches them at its end.",
+            "step: it has its weights from its beginning on (default); linear, cosine: it reaches "
+            "them at its end.",
         ),
     ),
 )
@@ -245,34 +346,77 @@ HORIZON = Section(
     "How long the run is, in one of these units: there the plan, the run and the loader end.",
     (
         *(Key(unit, SIZE, f"The run takes so many {unit}.") for unit in UNITS),
-        Key("epochs", Number(above=0), "The run takes as many samples as so many passes over all sources."),
+        Key(
+            "epochs",
+            Number(above=0),
+            "The run takes as many samples as so many passes over all sources.",
+        ),
     ),
 )
 SOURCE = Section(
     "source",
     "One source of the mixture: files, or a mixture of its own.",
     (
-        Key("path", Items(Text(), one=True), "Files, folders, globs, brace ranges; relative to this file."),
+        Key(
+            "path",
+            Items(Text(), one=True),
+            "Files, folders, globs, brace ranges; relative to this file.",
+        ),
         Key("format", Text(KINDS), "What the files are; else their names tell."),
         Key("columns", Items(Text()), "Read only these columns."),
         Key(
-            "lengths", Text(), "The column of token lists that tells how long a sample is, so that packing is planned."
+            "lengths",
+            Text(),
+            "The column of token lists that tells how long a sample is, so that packing is "
+            "planned.",
         ),
-        Key("dtype", Text(TOKEN_TYPES), "What the ids of a token store are kept as, where its files do not tell."),
-        Key("eos", COUNT, "The id that ends a document of a token store, where no file beside it tells."),
+        Key(
+            "dtype",
+            Text(TOKEN_TYPES),
+            "What the ids of a token store are kept as, where its files do not tell.",
+        ),
+        Key(
+            "eos",
+            COUNT,
+            "The id that ends a document of a token store, where no file beside it tells.",
+        ),
         Key("split", SOURCE_SPLIT, "What is held out of it; else as the mixture says."),
         Key("where", Table(CONDITION), "Only rows whose columns hold these values."),
-        Key("slice", Items(Bound(), most=3), "Only the rows [start, stop, step], as in Python; bounds in percent too."),
+        Key(
+            "slice",
+            Items(Bound(), most=3),
+            "Only the rows [start, stop, step], as in Python; bounds in percent too.",
+        ),
         Key("shuffle", SHUFFLE, "The order of its rows; without it, as the mixture says."),
         Key("tokenise", TOKENISE, "How its text becomes tokens; without it, as the mixture says."),
-        Key("label", Text(), "What the files are called where randomness is keyed; without it, the source's name."),
-        Key("mixture", Raw("mixture"), "Instead of path: a mixture file, or the settings of a mixture."),
-        Key("group", Text(), "The group whose weight it shares; its own is relative to the others of that."),
+        Key(
+            "label",
+            Text(),
+            "What the files are called where randomness is keyed; without it, the source's name.",
+        ),
+        Key(
+            "mixture",
+            Raw("mixture"),
+            "Instead of path: a mixture file, or the settings of a mixture.",
+        ),
+        Key(
+            "group",
+            Text(),
+            "The group whose weight it shares; its own is relative to the others of that.",
+        ),
         Key("weight", Number(least=0), "Its share, relative to the others."),
         Key("tokens", Number(above=0), "Its share, as the tokens to draw from it over the run."),
         Key("epochs", Number(above=0), "Its share, as the passes over it to draw over the run."),
-        Key("max_epochs", Number(above=0), "At most so many passes over it; then the others share its weight."),
-        Key("start", COUNT, "It has no weight before this place in the run (in the unit of the schedule)."),
+        Key(
+            "max_epochs",
+            Number(above=0),
+            "At most so many passes over it; then the others share its weight.",
+        ),
+        Key(
+            "start",
+            COUNT,
+            "It has no weight before this place in the run (in the unit of the schedule).",
+        ),
         Key("stop", COUNT, "It has no weight from this place in the run on."),
     ),
 )
@@ -299,20 +443,30 @@ _INNER = (
     Key("tokenise", TOKENISE, "For the sources that do not say their own."),
     Key("split", SPLIT, "What is held out of the sources that do not say their own."),
 )
-NESTED = Section("mixture", "A mixture inside another one; what it does not say is as outside.", _INNER, ("sources",))
+NESTED = Section(
+    "mixture",
+    "A mixture inside another one; what it does not say is as outside.",
+    _INNER,
+    ("sources",),
+)
 MIXTURE = Section(
     "file",
     "A mixture: which data a training sees, in which shares, and in what form.",
     (
         *_INNER,
-        Key("include", Items(Text(), one=True), "Files whose settings and sources are taken in; what is here wins."),
+        Key(
+            "include",
+            Items(Text(), one=True),
+            "Files whose settings and sources are taken in; what is here wins.",
+        ),
         Key("stages", Items(STAGE), "Weights by parts of the run, one after the other."),
         Key("horizon", HORIZON, "How long the run is."),
         Key("pack", PACK, "Rows of equal length."),
         Key(
             "global_batch_size",
             _ROWS,
-            "Samples, or packed rows, that all ranks take together in a training step, on any number of ranks.",
+            "Samples, or packed rows, that all ranks take together in a training step, on any "
+            "number of ranks.",
         ),
         Key("batch", BATCH, "Batches."),
         Key(
@@ -333,7 +487,19 @@ def schema() -> Schema:
     >>> schema()["$schema"]
     'https://json-schema.org/draft/2020-12/schema'
     """
-    settings = (SHUFFLE, CONDITION, SPLIT, SOURCE_SPLIT, TOKENISE, PACK, BATCH, SCHEDULE, STAGE, UNTIL, HORIZON)
+    settings = (
+        SHUFFLE,
+        CONDITION,
+        SPLIT,
+        SOURCE_SPLIT,
+        TOKENISE,
+        PACK,
+        BATCH,
+        SCHEDULE,
+        STAGE,
+        UNTIL,
+        HORIZON,
+    )
     sections = (NESTED, SOURCE, *settings)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,5 @@
-"""What a key may hold: each kind reads a node and notes what is wrong with it, and says the same as JSON Schema."""
+"""What a key may hold: each kind reads a node and notes what is wrong with it, and says the same as
+JSON Schema."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..base.hints import near
-from ..base.ints import FAR
-from ..base.limits import NUMBER, PROBLEMS
+from ..engine.base.hints import near
+from ..engine.base.ints import FAR
+from ..engine.base.limits import NUMBER, PROBLEMS
 from .reading import Node, Notes, Scalar, dotted, scalar_of
 
 Schema = dict[str, Any]
@@ -45,7 +46,9 @@ class Text:
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if self.choices and node.value not in self.choices:
             known = ", ".join(self.choices)
-            notes.error(node, at, f"{shown(node)} is not one of {known}{near(node.value, self.choices)}")
+            notes.error(
+                node, at, f"{shown(node)} is not one of {known}{near(node.value, self.choices)}"
+            )
             return BAD
         if not isinstance(node.value, str):
             notes.error(node, at, f"a text, not {shown(node)}")
@@ -58,7 +61,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number, also as 1e9 or 15T: at least `least`, at most `most`, above `above`, without a fraction."""
+    """A finite number, also as 1e9 or 15T: at least `least`, at most `most`, above `above`, without
+    a fraction."""
 
     whole: bool = False
     least: float | None = None
@@ -87,17 +91,23 @@ class Number:
     def _said(self, value: Any) -> str:
         parts = [f"at least {self.least:g}" if self.least is not None else ""]
         large = isinstance(value, int | float) and self.most is not None and value > self.most
-        parts += [f"at most {self.most:g}" if self.most is not None and (large or self.most < FAR) else ""]
+        parts += [
+            f"at most {self.most:g}" if self.most is not None and (large or self.most < FAR) else ""
+        ]
         parts += [f"above {self.above:g}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
         return f"a{' whole' if self.whole else ''} number{' ' + bounds if bounds else ''}"
 
     def schema(self) -> Schema:
-        # The underscore of 1_000_000 and the exponent of 1e9 make texts of numbers for some editors.
+        # The underscore of 1_000_000 and the exponent of 1e9 make texts of numbers for some
+        # editors.
         number: Schema = {"type": "integer" if self.whole else "number"}
         bounds = (("minimum", self.least), ("maximum", self.most), ("exclusiveMinimum", self.above))
         number |= {word: bound for word, bound in bounds if bound is not None}
-        text: Schema = {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)?([eE][+]?[0-9]+| *[kMBGT])?$|\$\{"}
+        text: Schema = {
+            "type": "string",
+            "pattern": r"^[0-9][0-9_]*([.][0-9]*)?([eE][+]?[0-9]+| *[kMBGT])?$|\$\{",
+        }
         return {"anyOf": [number, text, *([{"type": "null"}] if self.null else [])]}
 
 
@@ -157,9 +167,16 @@ class Items:
             notes.error(node, at, f"a list, not {shown(node)}")
             return BAD
         if not nodes or (self.most and len(nodes) > self.most):
-            notes.error(node, at, f"a list of at least one{f' and at most {self.most}' if self.most else ''}")
+            notes.error(
+                node,
+                at,
+                f"a list of at least one{f' and at most {self.most}' if self.most else ''}",
+            )
             return BAD
-        values = [take(self.of, item, f"{at}[{i}]" if len(nodes) > 1 else at, notes) for i, item in enumerate(nodes)]
+        values = [
+            take(self.of, item, f"{at}[{i}]" if len(nodes) > 1 else at, notes)
+            for i, item in enumerate(nodes)
+        ]
         return BAD if BAD in values else tuple(values)
 
     def schema(self) -> Schema:
@@ -171,7 +188,8 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Names of the user's choice, each with a value of one kind; names that are numbers have a `pattern`."""
+    """Names of the user's choice, each with a value of one kind; names that are numbers have a
+    `pattern`."""
 
     of: Kind
     pattern: str = ""
@@ -181,15 +199,25 @@ class Table:
             notes.error(node, at, f"names with their values, not {shown(node)}")
             return BAD
         for name, child in node.value.items():
-            if self.pattern and not (re.fullmatch(self.pattern, name) and _in_reach(scalar_of(name))):
-                notes.error(child, dotted(at, name), f"a whole number of at least 0, not {name[:_SHOWN]!r}")
+            if self.pattern and not (
+                re.fullmatch(self.pattern, name) and _in_reach(scalar_of(name))
+            ):
+                notes.error(
+                    child, dotted(at, name), f"a whole number of at least 0, not {name[:_SHOWN]!r}"
+                )
                 return BAD
-        found = {name: take(self.of, child, dotted(at, name), notes) for name, child in node.value.items()}
+        found = {
+            name: take(self.of, child, dotted(at, name), notes)
+            for name, child in node.value.items()
+        }
         return BAD if BAD in found.values() else found
 
     def schema(self) -> Schema:
         if self.pattern:
-            closed: Schema = {"patternProperties": {self.pattern: self.of.schema()}, "additionalProperties": False}
+            closed: Schema = {
+                "patternProperties": {self.pattern: self.of.schema()},
+                "additionalProperties": False,
+            }
             return {"type": "object", "minProperties": 1, **closed}
         return {"type": "object", "minProperties": 1, "additionalProperties": self.of.schema()}
 
@@ -223,8 +251,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """Known keys with their values; with `short`, a single value of another kind may stand for it. What is needed may
-    come from the files that the key `bringing` names.
+    """Known keys with their values; with `short`, a single value of another kind may stand for it.
+    What is needed may come from the files that the key `bringing` names.
     """
 
     name: str
@@ -235,11 +263,16 @@ class Section:
     bringing: str | None = None
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        """A dict of the keys given; refused keys are left out, so that the others are still looked at."""
+        """A dict of the keys given; refused keys are left out, so that the others are still looked
+        at."""
         if not isinstance(node.value, dict):
             if self.short is not None:
                 return self.short.read(node, at, notes)
-            notes.error(node, at, f"settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}")
+            notes.error(
+                node,
+                at,
+                f"settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}",
+            )
             return BAD
         known = {key.name: key for key in self.keys}
         out: dict[str, Any] = {}
@@ -248,7 +281,9 @@ class Section:
             if name not in known:
                 few = len(notes.problems) < PROBLEMS
                 hint = near(name, known) if few else ""
-                notes.error(child, here, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}")
+                notes.error(
+                    child, here, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
+                )
                 continue
             value = take(known[name].kind, child, here, notes)
             if value is not BAD:

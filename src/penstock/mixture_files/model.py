@@ -1,4 +1,5 @@
-"""A mixture file, read: frozen descriptions with the places they came from. Nothing here touches data."""
+"""A mixture file, read: frozen descriptions with the places they came from. Nothing here touches
+data."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from fractions import Fraction
 from math import floor, fsum
 from typing import Any, Literal, TypeAlias, get_args
 
+from ..engine.graph.halves import SplitBy
+from ..engine.mixing import Stop
 from ..errors import ConfigError
-from ..graph.halves import SplitBy
-from ..mixing import Stop
 from ..schedule import Clock, Counted, Interpolation
 from ..sources.paths import FormatName, TokenType
 from .reading import Node
@@ -25,8 +26,8 @@ Where = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shuffling:
-    """How the rows of a source are ordered: full, none, blocks of `rows` within windows of `window` blocks, or dealt
-    into `buckets` of so many rows.
+    """How the rows of a source are ordered: full, none, blocks of `rows` within windows of `window`
+    blocks, or dealt into `buckets` of so many rows.
     """
 
     kind: str = "full"
@@ -38,8 +39,8 @@ class Shuffling:
 
 @dataclass(frozen=True)
 class Tokenising:
-    """How a text field becomes tokens. `tokenizer` is a path where there is such a file, else a name on a hub. Tokens
-    that are `counted` are known of every row ahead.
+    """How a text field becomes tokens. `tokenizer` is a path where there is such a file, else a
+    name on a hub. Tokens that are `counted` are known of every row ahead.
     """
 
     tokenizer: str
@@ -61,8 +62,8 @@ class Splitting:
 
 @dataclass(frozen=True)
 class Batching:
-    """Batches of `size`; `ranks` take one each in a training step. `over_ranks`: `size` is that of all ranks together,
-    however many they are.
+    """Batches of `size`; `ranks` take one each in a training step. `over_ranks`: `size` is that of
+    all ranks together, however many they are.
     """
 
     size: int
@@ -82,7 +83,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run: weights of groups and sources, where it ends, and how its weights are reached."""
+    """A part of the run: weights of groups and sources, where it ends, and how its weights are
+    reached."""
 
     weights: Mapping[str, float] = field(default_factory=dict[str, float])
     until: Place | None = None
@@ -101,7 +103,8 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """One source as the file describes it. Either `path` or `mixture` says where its samples come from."""
+    """One source as the file describes it. Either `path` or `mixture` says where its samples come
+    from."""
 
     name: str
     path: tuple[str, ...] = ()
@@ -144,7 +147,10 @@ class SourceEntry:
         (5, 44)
         """
         bounds = self.slice or (None,)
-        found = tuple(floor(Fraction(one.rstrip(" %")) * size / 100) if isinstance(one, str) else one for one in bounds)
+        found = tuple(
+            floor(Fraction(one.rstrip(" %")) * size / 100) if isinstance(one, str) else one
+            for one in bounds
+        )
         return (None, *found) if len(found) == 1 else found
 
     @property
@@ -191,7 +197,8 @@ class MixtureFile:
         return tuple(source.name for source in self.sources)
 
     def leaves(self, above: str = "") -> Iterator[tuple[str, SourceEntry]]:
-        """Every source that reads files, with its name as samples show it ("web/news" for one of a nested mixture)."""
+        """Every source that reads files, with its name as samples show it ("web/news" for one of a
+        nested mixture)."""
         for source in self.sources:
             if source.mixture is None:
                 yield above + source.name, source
@@ -213,10 +220,13 @@ class MixtureFile:
         )
 
     def held_out(self) -> MixtureFile:
-        """What is held out of all sources, each sample once, evenly mixed: nothing of how the run is meant to go."""
+        """What is held out of all sources, each sample once, evenly mixed: nothing of how the run
+        is meant to go."""
         sources = list[SourceEntry]()
         for source in self.sources:
-            plain = replace(source, **dict.fromkeys((*SHARES, "max_epochs", "start", "stop", "group")))
+            plain = replace(
+                source, **dict.fromkeys((*SHARES, "max_epochs", "start", "stop", "group"))
+            )
             if source.mixture is not None:
                 inner = replace(source.mixture, split=source.mixture.split or self.split).held_out()
                 sources += [replace(plain, mixture=inner)] if inner.sources else []
@@ -233,12 +243,14 @@ class MixtureFile:
         )
 
     def cap(self, source: SourceEntry) -> float | None:
-        """The passes after which one of its sources is used up: as the source says, its group, or the mixture."""
+        """The passes after which one of its sources is used up: as the source says, its group, or
+        the mixture."""
         of_group = (self.group_max_epochs or {}).get(source.group or "")
         return source.max_epochs or of_group or self.max_epochs
 
     def shares(self) -> dict[str, float] | None:
-        """The shares that plain weights ask for; `None` where they come from sizes, amounts or a schedule's points."""
+        """The shares that plain weights ask for; `None` where they come from sizes, amounts or a
+        schedule's points."""
         if self.temperature is not None or self.stages or (self.schedule and self.schedule.points):
             return None
         if any(source.tokens or source.epochs for source in self.sources):
@@ -248,14 +260,17 @@ class MixtureFile:
         return {name: weight / total for name, weight in weights.items()} if total else None
 
     def own_weights(self) -> dict[str, float]:
-        """The weights of sources as they stand in the file. Where none has one, in a group or outside, all are equal;
-        but outside of groups stages name those that they take.
+        """The weights of sources as they stand in the file. Where none has one, in a group or
+        outside, all are equal; but outside of groups stages name those that they take.
         """
         said = {source.group for source in self.sources if source.weight is not None}
         staged = {None} if self.stages else set[str | None]()
-        default = {source.group: 0.0 if source.group in said | staged else 1.0 for source in self.sources}
+        default = {
+            source.group: 0.0 if source.group in said | staged else 1.0 for source in self.sources
+        }
         return {
-            source.name: default[source.group] if source.weight is None else source.weight for source in self.sources
+            source.name: default[source.group] if source.weight is None else source.weight
+            for source in self.sources
         }
 
     def grouped(self, own: Mapping[str, float], groups: Mapping[str, float]) -> dict[str, float]:
@@ -269,11 +284,15 @@ class MixtureFile:
         sums = {group: fsum(own[name] for name in own if of[name] == group) for group in groups}
         for group, weight in groups.items():
             if weight and not sums[group]:
-                raise ConfigError(f"the group {group!r} has a weight, and none of its sources has one")
+                raise ConfigError(
+                    f"the group {group!r} has a weight, and none of its sources has one"
+                )
         out = dict[str, float]()
         for name, weight in own.items():
             group = of[name]
-            out[name] = weight if group is None else groups[group] * weight / sums[group] if weight else 0.0
+            out[name] = (
+                weight if group is None else groups[group] * weight / sums[group] if weight else 0.0
+            )
         return out
 
     @property
@@ -283,7 +302,8 @@ class MixtureFile:
 
     @property
     def per_step(self) -> tuple[str, int]:
-        """What one training step of all ranks takes: so many samples, or so many tokens where rows are packed."""
+        """What one training step of all ranks takes: so many samples, or so many tokens where rows
+        are packed."""
         size = self.rows_of_step
         return ("tokens", size * int(self.pack["length"])) if self.pack else ("samples", size)
 

@@ -1,4 +1,5 @@
-"""YAML as a tree of values that know file and line: variables filled in, included files taken in, nothing executed.
+"""YAML as a tree of values that know file and line: variables filled in, included files taken in,
+nothing executed.
 
 Plain scalars are read by the rules of YAML 1.2: `no`, `on` and `1:30` are texts, `1e9` is a number.
 """
@@ -11,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..base import machine, seams
-from ..base.hints import chosen
-from ..base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
-from ..base.urls import redacted, scheme_of
-from ..base.yaml import shallow
+from ..engine.base import machine, seams
+from ..engine.base.hints import chosen
+from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
+from ..engine.base.urls import redacted, scheme_of
+from ..engine.base.yaml import shallow
 from ..errors import ConfigError, StorageError, storage
 from ..stores import beside, is_far, located
 
@@ -25,11 +26,20 @@ Grant: TypeAlias = Literal["env", "local_files", "cache"]
 GRANTS: tuple[Grant, ...] = get_args(Grant)
 """Rights that a mixture file from a URL has only if the caller names them; a local file has all."""
 
-_NETWORK = frozenset("http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split())
+_NETWORK = frozenset(
+    "http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split()
+)
 
 _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "false": False, ".inf": float("inf")}
+_WORDS: dict[str, Scalar] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "true": True,
+    "false": False,
+    ".inf": float("inf"),
+}
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KNOWN_TAGS = {
     f"tag:yaml.org,2002:{name}"
@@ -39,7 +49,8 @@ _KNOWN_TAGS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands: a scalar, a tuple of nodes, or names with their nodes (at the line of the name).
+    """A value and where it stands: a scalar, a tuple of nodes, or names with their nodes (at the
+    line of the name).
 
     A `spoiled` one could not be read, and that was noted.
     """
@@ -52,7 +63,8 @@ class Node:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong in a mixture file. Severities: "error" (it cannot be loaded), "warning", "note".
+    """Something wrong in a mixture file. Severities: "error" (it cannot be loaded), "warning",
+    "note".
 
     >>> print(Problem("mixture.yaml", 3, "sources.code.weight", "error", "a number of at least 0, not -1"))
     mixture.yaml, line 3, sources.code.weight: a number of at least 0, not -1
@@ -83,7 +95,8 @@ class Notes:
         self._add(node, key, "warning", message)
 
     def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
-        """Return whether the file of a node may have `what`; a refusal is noted, with the remedy."""
+        """Return whether the file of a node may have `what`; a refusal is noted, with the
+        remedy."""
         if grant in self.allow or not is_far(node.file):
             return True
         remedy = f"if you trust it, allow=[{grant!r}] or --allow {grant} permits that"
@@ -91,13 +104,18 @@ class Notes:
         return False
 
     def permits_path(self, path: str, node: Node, key: str) -> bool:
-        """Return whether the file of a node may name a path: one from a URL names stores of the network alone."""
+        """Return whether the file of a node may name a path: one from a URL names stores of the
+        network alone."""
         known = is_far(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
-        return known or self.permits("local_files", node, key, f"name {path!r}, which may lie on this machine")
+        return known or self.permits(
+            "local_files", node, key, f"name {path!r}, which may lie on this machine"
+        )
 
     def _add(self, node: Node, key: str, severity: str, message: str) -> None:
         """Messages quote what stands in the file: URLs, whose passwords are nobody's business."""
-        self.problems.append(Problem(node.file, node.line, redacted(key), severity, redacted(message)))
+        self.problems.append(
+            Problem(node.file, node.line, redacted(key), severity, redacted(message))
+        )
 
 
 def granted(allow: Collection[str]) -> frozenset[str]:
@@ -119,15 +137,20 @@ def dotted(at: str, name: str) -> str:
 def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
     """The tree of a YAML (or JSON) file; `None`, and a problem noted, where it cannot be read.
 
-    `variables=False` leaves `${NAME}` as it stands, for files of others that may mean something else by it.
+    `variables=False` leaves `${NAME}` as it stands, for files of others that may mean something
+    else by it.
     """
     name = str(path)
     notes.files += 1
     try:
         text = seams.read_within(name, MIXTURE_FILE).decode()
-        text = text.replace("\t", " ") if path.suffix == ".json" else text  # white space there, and an error in YAML
+        text = (
+            text.replace("\t", " ") if path.suffix == ".json" else text
+        )  # white space there, and an error in YAML
     except OSError as error:
-        notes.problems.append(Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}"))
+        notes.problems.append(
+            Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}")
+        )
         return None
     except UnicodeDecodeError as error:
         notes.problems.append(Problem(name, 1, "", "error", f"not a text file: {error}"))
@@ -168,7 +191,12 @@ def fill(text: str, notes: Notes, node: Node, key: str) -> str:
             return ""
         value = machine.environment(name)
         if value is None and default is None:
-            notes.error(node, key, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+            notes.error(
+                node,
+                key,
+                f"the environment variable {name} is not set; set it, or write "
+                f"${{{name}:-default}}",
+            )
         return default or "" if value is None else value
 
     return _VARIABLE.sub(one, text)
@@ -192,7 +220,8 @@ def scalar_of(text: str) -> Scalar:
 
 
 class _Tree:
-    """From the nodes of PyYAML to ours. Aliases are followed; what unfolds without end is refused."""
+    """From the nodes of PyYAML to ours. Aliases are followed; what unfolds without end is
+    refused."""
 
     def __init__(self, file: str, notes: Notes, variables: bool) -> None:
         self.file, self.notes, self.variables = file, notes, variables
@@ -204,11 +233,17 @@ class _Tree:
         self.count += 1
         if depth > YAML_DEPTH or self.count > MIXTURE_VALUES:
             if self.count <= MIXTURE_VALUES + 1:
-                self.notes.error(made, key, "the values are nested without end, or unfold to too many: an alias?")
+                self.notes.error(
+                    made, key, "the values are nested without end, or unfold to too many: an alias?"
+                )
                 self.count = MIXTURE_VALUES + 2
             return made
         if node.tag not in _KNOWN_TAGS:
-            self.notes.error(made, key, f"the tag {node.tag!r} is not read: a mixture file holds plain values only")
+            self.notes.error(
+                made,
+                key,
+                f"the tag {node.tag!r} is not read: a mixture file holds plain values only",
+            )
             return Node(None, self.file, line, spoiled=True)
         if node.id == "mapping":
             return Node(self.mapping(node, key, depth), self.file, line)
@@ -235,7 +270,11 @@ class _Tree:
                     merged = {**(found if isinstance(found, dict) else {}), **merged}
                 continue
             if name in out:
-                self.notes.error(here, dotted(key, name), f"{name!r} is here twice, first on line {out[name].line}")
+                self.notes.error(
+                    here,
+                    dotted(key, name),
+                    f"{name!r} is here twice, first on line {out[name].line}",
+                )
                 continue
             out[name] = self.node(value, dotted(key, name), depth + 1, line)
         return {**merged, **out}
@@ -251,8 +290,8 @@ class _Tree:
 
 
 def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Node | None:
-    """A mixture file with what it includes. Its own settings win over included ones, later includes over earlier
-    ones; a source may be named in one place only.
+    """A mixture file with what it includes. Its own settings win over included ones, later includes
+    over earlier ones; a source may be named in one place only.
     """
     tree = read_file(path, notes)
     if tree is None or not isinstance(tree.value, dict) or "include" not in tree.value:
@@ -265,7 +304,9 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
         if not isinstance(item.value, str):
             notes.error(item, "include", "give a file, or a list of files")
             continue
-        if (target := named(item, "include", notes)) is None or cycle(target, chain, item, "include", notes):
+        if (target := named(item, "include", notes)) is None or cycle(
+            target, chain, item, "include", notes
+        ):
             continue
         part = read_included(target, notes, chain)
         if part is not None and isinstance(part.value, dict):
@@ -293,9 +334,12 @@ def named(node: Node, key: str, notes: Notes) -> Path | None:
 
 
 def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes) -> bool:
-    """Whether a file is already being read, or more of them than anybody writes; noted as a problem, once."""
+    """Whether a file is already being read, or more of them than anybody writes; noted as a
+    problem, once."""
     if target.resolve() in chain:
-        round_ = " -> ".join(path.name for path in (*chain[chain.index(target.resolve()) :], target))
+        round_ = " -> ".join(
+            path.name for path in (*chain[chain.index(target.resolve()) :], target)
+        )
         notes.error(node, key, f"the files include each other in a circle: {round_}")
         return True
     if len(chain) <= YAML_DEPTH and notes.files <= INCLUDED_FILES:
@@ -307,10 +351,17 @@ def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: No
     return True
 
 
-def _laid_over(below: Mapping[str, Node], above: Mapping[str, Node], notes: Notes) -> dict[str, Node]:
+def _laid_over(
+    below: Mapping[str, Node], above: Mapping[str, Node], notes: Notes
+) -> dict[str, Node]:
     out = {**below, **above}
     first, second = below.get("sources"), above.get("sources")
-    if first is None or second is None or not isinstance(first.value, dict) or not isinstance(second.value, dict):
+    if (
+        first is None
+        or second is None
+        or not isinstance(first.value, dict)
+        or not isinstance(second.value, dict)
+    ):
         return out
     sources = dict(first.value)
     for name, node in second.value.items():

@@ -1,4 +1,5 @@
-"""From a dataset back to the description of its mixture. What a mixture file cannot say is refused by name."""
+"""From a dataset back to the description of its mixture. What a mixture file cannot say is refused
+by name."""
 
 from __future__ import annotations
 
@@ -6,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ..base.tree import collate
-from ..base.urls import local
 from ..dataset import Dataset
+from ..engine.base.tree import collate
+from ..engine.base.urls import local
+from ..engine.graph.build import Builder, name_of
+from ..engine.graph.indexed import counted_for
+from ..engine.graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
+from ..engine.graph.recipe import describe, difference
+from ..engine.mixing.rules import Weighted
+from ..engine.orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
+from ..engine.orders.portion import FINEST
+from ..engine.packing import PackedBatches, Packing
 from ..errors import ConfigError
-from ..graph.build import Builder, name_of
-from ..graph.indexed import counted_for
-from ..graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
-from ..graph.recipe import describe, difference
-from ..mixing.rules import Weighted
-from ..orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
-from ..orders.portion import FINEST
-from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..sources import Chain, Selected
 from ..stores import located
@@ -35,9 +36,14 @@ def model_of(dataset: Dataset) -> MixtureFile:
     if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
         raise _refused(flow, "", "a mixture file holds a mixture, and pack and batch after it")
     caches = set[str | None]()
-    model = replace(_mixture(flow, flow.rule, "", batch, pack, caches), horizon=_horizon(rows, samples, batch, pack))
+    model = replace(
+        _mixture(flow, flow.rule, "", batch, pack, caches),
+        horizon=_horizon(rows, samples, batch, pack),
+    )
     if differs := difference(describe(dataset.flow), describe(build(model).flow)):
-        raise ConfigError(f"dump: read back, the mixture would be another one: {'; '.join(differs[:3])}")
+        raise ConfigError(
+            f"dump: read back, the mixture would be another one: {'; '.join(differs[:3])}"
+        )
     return model
 
 
@@ -47,8 +53,12 @@ def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
             return Each(below, "map", packing), Batching(n, drop, over_ranks=over_ranks)
         case Each(Hold(below, Batch(n, drop, over_ranks)), "map", fn):
             if fn is not collate and fn is not list:
-                raise ConfigError(f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function")
-            return below, Batching(n, drop, "list" if fn is list else "stack", over_ranks=over_ranks)
+                raise ConfigError(
+                    f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function"
+                )
+            return below, Batching(
+                n, drop, "list" if fn is list else "stack", over_ranks=over_ranks
+            )
         case _:
             return flow, None
 
@@ -69,7 +79,10 @@ def _horizon(
         count = rows or samples
         return None if count is None else ("samples", count)
     if samples is not None:
-        raise ConfigError("dump: it ends after so many samples and after so many rows; a mixture file has one horizon")
+        raise ConfigError(
+            "dump: it ends after so many samples and after so many rows; a mixture file has one "
+            "horizon"
+        )
     if pack is None:
         return "samples", rows
     each = batch.size if batch else 1
@@ -81,7 +94,11 @@ def _packed(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
         case Each(Hold(below), "map", Packing() as packing):
             default = Packing(packing.length).describe()
             told = cast("dict[str, Any]", packing.describe())
-            changed = {name: value for name, value in told.items() if value != cast("dict[str, Any]", default)[name]}
+            changed = {
+                name: value
+                for name, value in told.items()
+                if value != cast("dict[str, Any]", default)[name]
+            }
             return below, {"length": packing.length, **changed}
         case _:
             return flow, None
@@ -96,9 +113,13 @@ def _mixture(
     caches: set[str | None],
 ) -> MixtureFile:
     if rule.count != "drawn":
-        raise ConfigError(f"dump: {at or 'the mixture'} counts what is settled, which a mixture file cannot say")
+        raise ConfigError(
+            f"dump: {at or 'the mixture'} counts what is settled, which a mixture file cannot say"
+        )
     if rule.events or rule.past:
-        raise ConfigError(f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes")
+        raise ConfigError(
+            f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes"
+        )
     caps = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else {}
     weights = rule.weights
     shares = dict(weights) if isinstance(weights, tuple) else {}
@@ -111,9 +132,16 @@ def _mixture(
     for name, child in zip(flow.names, flow.flows, strict=True):
         said: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
         said |= {"start": start.get(name), "stop": stop.get(name)}
-        sources.append(SourceEntry(name, **_source(child, f"{at}/{name}" if at else name, name, caches), **said))
+        sources.append(
+            SourceEntry(
+                name, **_source(child, f"{at}/{name}" if at else name, name, caches), **said
+            )
+        )
     if not at and len(caches) > 1:
-        raise ConfigError(f"dump: the sources keep their indexes in several places ({caches}); a mixture file has one")
+        raise ConfigError(
+            f"dump: the sources keep their indexes in several places ({caches}); a mixture file "
+            "has one"
+        )
     return MixtureFile(
         tuple(sources),
         seed=rule.seed,
@@ -136,7 +164,10 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
     match flow:
         case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
             counted = counted_for(fn, below)
-            out["tokenise"], flow = Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted), below
+            out["tokenise"], flow = (
+                Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted),
+                below,
+            )
         case _:
             pass
     match flow:
@@ -154,18 +185,27 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         case _:
             pass
     match flow:
-        case Reorder(below, Slice(start, count, step)) if step > 0:  # a file has no way to say backwards
+        case Reorder(below, Slice(start, count, step)) if (
+            step > 0
+        ):  # a file has no way to say backwards
             stop = start + (count - 1) * step + 1 if count else start
             out["slice"], flow = (start, stop, step), below
         case _:
             pass
     if not isinstance(flow, Read):
-        raise _refused(flow, at, "a source of a mixture file is files, sliced, shuffled and tokenised in this order")
+        raise _refused(
+            flow,
+            at,
+            "a source of a mixture file is files, sliced, shuffled and tokenised in this order",
+        )
     source = flow.source
     asked = source.asked if isinstance(source, Chain | Selected) else None
     if asked is None:
         kind = type(source).__name__
-        raise ConfigError(f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows first")
+        raise ConfigError(
+            f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows "
+            "first"
+        )
     caches.add(None if asked.cache is None else str(local(asked.cache).absolute()))
     paths = tuple(str(located(path).absolute()) for path in asked.paths)
     if flow.name != name:

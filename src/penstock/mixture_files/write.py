@@ -9,9 +9,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..base.outputs import output
+from ..engine.base.outputs import output
 from ..errors import missing_extra
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
+from .model import (
+    Batching,
+    MixtureFile,
+    Scheduling,
+    Shuffling,
+    SourceEntry,
+    Splitting,
+    Stage,
+    Tokenising,
+)
 from .reading import scalar_of
 
 Tree = dict[str, Any]
@@ -23,7 +32,8 @@ _SOURCE = (
 
 
 def write(model: MixtureFile, path: Path) -> None:
-    """Write a description; paths below the file's folder become relative to it. The file is whole, or as before."""
+    """Write a description; paths below the file's folder become relative to it. The file is whole,
+    or as before."""
     folder = path.absolute().parent
     text = text_of(tree_of(model, folder))
     with output(path) as file:
@@ -55,7 +65,11 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
     if model.schedule is not None:
         out["schedule"] = _schedule(model.schedule)
     if model.pack is not None:
-        lists = {name: list(model.pack[name]) for name in ("features", "unpacked") if model.pack.get(name)}
+        lists = {
+            name: list(model.pack[name])
+            for name in ("features", "unpacked")
+            if model.pack.get(name)
+        }
         out["pack"] = {**model.pack, **lists}
     if model.batch is not None:
         if model.batch.over_ranks:
@@ -90,7 +104,11 @@ def _source(source: SourceEntry, folder: Path) -> Tree:
 
 
 def _shuffle(how: Shuffling) -> Any:
-    given = {name: value for name in ("rows", "window", "buckets", "seed") if (value := getattr(how, name)) is not None}
+    given = {
+        name: value
+        for name in ("rows", "window", "buckets", "seed")
+        if (value := getattr(how, name)) is not None
+    }
     return given or how.kind
 
 
@@ -115,13 +133,21 @@ def _schedule(schedule: Scheduling) -> Tree:
     out = _changed(schedule, Scheduling(points=schedule.points))
     if isinstance(schedule.interpolation, tuple):
         out["interpolation"] = list(schedule.interpolation)
-    return {**out, "points": {place: dict(weights) for place, weights in schedule.points}} if schedule.points else out
+    return (
+        {**out, "points": {place: dict(weights) for place, weights in schedule.points}}
+        if schedule.points
+        else out
+    )
 
 
 def _changed(thing: Any, default: Any, *always: str) -> Tree:
     """The settings that are not the defaults."""
     pairs = {each.name: getattr(thing, each.name) for each in fields(thing)}
-    return {name: value for name, value in pairs.items() if name in always or value != getattr(default, name)}
+    return {
+        name: value
+        for name, value in pairs.items()
+        if name in always or value != getattr(default, name)
+    }
 
 
 def _path(path: str, folder: Path) -> str:
@@ -151,12 +177,23 @@ def text_of(tree: Tree) -> str:
         pass
 
     def text(writer: Any, value: str) -> Any:
-        # Texts that would read as something else by the rules of YAML 1.2 are quoted, and `${` is kept as it is.
+        # Texts that would read as something else by the rules of YAML 1.2 are quoted, and `${` is
+        # kept as it is.
         quoted = not isinstance(scalar_of(value), str)
         filled = value.replace("${", "$${")
-        return writer.represent_scalar("tag:yaml.org,2002:str", filled, style='"' if quoted else None)
+        return writer.represent_scalar(
+            "tag:yaml.org,2002:str", filled, style='"' if quoted else None
+        )
 
     Writer.add_representer(str, text)
     out = io.StringIO()
-    yaml.dump(tree, out, Dumper=Writer, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    yaml.dump(
+        tree,
+        out,
+        Dumper=Writer,
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+        default_flow_style=None,
+    )
     return out.getvalue()

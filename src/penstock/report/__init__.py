@@ -1,4 +1,5 @@
-"""What a mixture file's plan says, as rows, tables and pictures: for the command line and the demo."""
+"""What a mixture file's plan says, as rows, tables and pictures: for the command line and the
+demo."""
 
 from . import shares
 from .remarks import Row

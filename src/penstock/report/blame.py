@@ -1,4 +1,5 @@
-"""What is unusual in some steps of a run: figures of these steps beside those of other stretches that are as long."""
+"""What is unusual in some steps of a run: figures of these steps beside those of other stretches
+that are as long."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.progress import Progress
+from penstock.engine.base.progress import Progress
 
 from .stretch import Look, Measured
 from .target import Target
@@ -24,9 +25,10 @@ Figure: TypeAlias = Callable[[Measured], Floats]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something unusual of a source. `here` and `usual` are the figures that are compared, the usual one that of the
-    middle of the other stretches; `bits` is how much it tells: the part of the steps that is concerned, times how many
-    times as much as usual, as a power of two, less what most other stretches have of it.
+    """Something unusual of a source. `here` and `usual` are the figures that are compared, the
+    usual one that of the middle of the other stretches; `bits` is how much it tells: the part of
+    the steps that is concerned, times how many times as much as usual, as a power of two, less what
+    most other stretches have of it.
     """
 
     kind: str
@@ -40,8 +42,9 @@ class Finding:
 def blame(target: Target, steps: range) -> list[Finding]:
     """What is unusual in these steps against the run: a finding a source, the most unusual first.
 
-    Compared are shares of sources, how long their documents are, documents that come again within the steps (also from
-    copies of a file), files that give more than usual, and passes over sources.
+    Compared are shares of sources, how long their documents are, documents that come again within
+    the steps (also from copies of a file), files that give more than usual, and passes over
+    sources.
     """
     look = Look(target)
     here, others = look.measured(steps), list[Measured]()
@@ -54,8 +57,17 @@ def blame(target: Target, steps: range) -> list[Finding]:
     found = [
         *_told("share", here, others, lambda one: one.share, lambda one: one.share, _share),
         *_told("length", here, others, lambda one: one.length, lambda one: one.share, _length),
-        *_told("repeats", here, others, lambda one: one.again, lambda one: one.again, _repeats(look, here)),
-        *_told("file", here, others, lambda one: one.fullest, lambda one: one.share, _file(look, here)),
+        *_told(
+            "repeats",
+            here,
+            others,
+            lambda one: one.again,
+            lambda one: one.again,
+            _repeats(look, here),
+        ),
+        *_told(
+            "file", here, others, lambda one: one.fullest, lambda one: one.share, _file(look, here)
+        ),
         *_told("epoch", here, others, lambda one: 1 + one.epoch, lambda one: one.share, _epoch),
     ]
     begun = _begun(target, steps)
@@ -67,7 +79,8 @@ def blame(target: Target, steps: range) -> list[Finding]:
 
 
 def _others(steps: range, end: int) -> Iterator[range]:
-    """Stretches of the same length, spread over the run, none of which touches the one asked about."""
+    """Stretches of the same length, spread over the run, none of which touches the one asked
+    about."""
     many, room = len(steps), end - len(steps)
     places = np.unique(np.linspace(0, max(room, 0), 2 * OTHERS).astype(np.int64)).tolist()
     apart = [at for at in places if at >= steps.stop or at + many <= steps.start]
@@ -82,7 +95,8 @@ Found: TypeAlias = "tuple[int, Finding]"
 def _told(
     kind: str, here: Measured, others: Sequence[Measured], figure: Figure, part: Figure, say: Say
 ) -> Iterator[Found]:
-    """One figure of every source: how far it is from the usual, and whether most other stretches are as far from it."""
+    """One figure of every source: how far it is from the usual, and whether most other stretches
+    are as far from it."""
     with np.errstate(invalid="ignore"):
         values = np.stack([figure(one) for one in others])
         there = ~np.isnan(values).all(axis=0)
@@ -98,7 +112,9 @@ def _told(
         return np.where(far > 0, share, np.maximum(usual_part, share)) * np.abs(far)
 
     own = bits(figure(here), part(here))
-    most = np.quantile(np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _USUAL, axis=0)
+    most = np.quantile(
+        np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _USUAL, axis=0
+    )
     if kind != "share":
         own[~there] = 0
     for number in np.flatnonzero(own - most >= _LEAST).tolist():
@@ -109,7 +125,8 @@ def _told(
 
 
 def _strongest(found: Sequence[Found]) -> list[Found]:
-    """Of each source the finding that tells most, with what the others say of it; the most unusual source first."""
+    """Of each source the finding that tells most, with what the others say of it; the most unusual
+    source first."""
     best = dict[int, Finding]()
     for number, one in sorted(found, key=lambda pair: -pair[1].bits):
         if number not in best:
@@ -125,7 +142,9 @@ def _share(_: int, here: float, usual: float) -> str:
 
 def _length(_: int, here: float, usual: float) -> str:
     how = (
-        f"{here / usual:.1f} times as long as" if here > usual else f"{usual / max(here, 1e-9):.1f} times shorter than"
+        f"{here / usual:.1f} times as long as"
+        if here > usual
+        else f"{usual / max(here, 1e-9):.1f} times shorter than"
     )
     return f"its documents are {how} usual: {here:,.0f} tokens, usually {usual:,.0f}"
 
@@ -135,7 +154,9 @@ def _repeats(look: Look, here: Measured) -> Say:
         its = here.samples[number]
         where = look.file(number, int(here.file[number]))
         most = f", {here.fullest[number]:.0%} of them from {where}" if where else ""
-        said = f"{again * here.total:,.0f} of its {its:,.0f} documents come again within these steps"
+        said = (
+            f"{again * here.total:,.0f} of its {its:,.0f} documents come again within these steps"
+        )
         return f"{said}, usually {usual * here.total:,.0f}{most}"
 
     return say
@@ -156,7 +177,8 @@ def _epoch(_: int, here: float, usual: float) -> str:
 def _begun(target: Target, steps: range) -> dict[int, str]:
     """What begins or ends with sources within the steps."""
     a, b, end = (
-        list(target.rows.counts(step=step).values()) for step in (steps.start, steps.stop, target.horizon(None))
+        list(target.rows.counts(step=step).values())
+        for step in (steps.start, steps.stop, target.horizon(None))
     )
     told = dict[int, str]()
     for number, name in enumerate(target.plan.sources):
@@ -165,6 +187,8 @@ def _begun(target: Target, steps: range) -> dict[int, str]:
             told[number] = "; first drawn here"
         elif size and a[number] // size < b[number] // size:
             told[number] = f"; its pass {b[number] // size + 1:,} begins here"
-        elif b[number] == end[number] and a[number] < b[number] and steps.stop < target.horizon(None):
+        elif (
+            b[number] == end[number] and a[number] < b[number] and steps.stop < target.horizon(None)
+        ):
             told[number] = "; not drawn after these steps"
     return told

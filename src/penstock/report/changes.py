@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.base.urls import redacted
+from penstock.engine.base.urls import redacted
 from penstock.mixture_files.model import MixtureFile
 from penstock.mixture_files.write import tree_of
 
@@ -29,11 +29,16 @@ def changes(one: MixtureFile, two: MixtureFile) -> list[str]:
 
 def _mixtures(one: Tree, two: Tree, above: str) -> Iterator[str]:
     here, there = one["sources"], two["sources"]
-    for word, some in (("new", [n for n in there if n not in here]), ("gone", [n for n in here if n not in there])):
+    for word, some in (
+        ("new", [n for n in there if n not in here]),
+        ("gone", [n for n in here if n not in there]),
+    ):
         if some:
             more = f" and {len(some) - _FEW} more" if len(some) > _FEW else ""
             yield f"{word}: {', '.join(above + name for name in some[:_FEW])}{more}"
-    settings = [{name: value for name, value in tree.items() if name != "sources"} for tree in (one, two)]
+    settings = [
+        {name: value for name, value in tree.items() if name != "sources"} for tree in (one, two)
+    ]
     yield from _settings(settings[0], settings[1], f"{above[:-1]}: " if above else "")
     for name in (name for name in here if name in there):
         a, b = (dict(tree[name]) for tree in (here, there))
@@ -65,5 +70,9 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         text = ", ".join(f"{name} {_said(one)}" for name, one in cast(Tree, value).items())
     else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else redacted(str(value))
+        text = (
+            f"{value:,}"
+            if isinstance(value, int) and not isinstance(value, bool)
+            else redacted(str(value))
+        )
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."

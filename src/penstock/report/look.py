@@ -1,4 +1,5 @@
-"""Samples by what they hold: by a name they carry, by words in them, and those that two mixtures have in common."""
+"""Samples by what they hold: by a name they carry, by words in them, and those that two mixtures
+have in common."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.hints import few, near
-from penstock.base.progress import Progress
-from penstock.base.random import key_of
+from penstock.engine.base.hints import few, near
+from penstock.engine.base.progress import Progress
+from penstock.engine.base.random import key_of
+from penstock.engine.ops.op import Op
+from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
-from penstock.ops.op import Op
 from penstock.sources.filed import Keys, filed
 from penstock.sources.identity import content
-from penstock.streams.step import Leaf
 from penstock.types import Ints, is_source
 
 from .target import Target
@@ -56,12 +57,18 @@ def by_words(target: Target, words: str, source: str | None = None) -> Iterator[
 def _looked(target: Target, source: str | None, fits: Fits) -> Iterator[tuple[str, int]]:
     names = target.plan.sources
     if source is not None and source not in names:
-        raise ConfigError(f"no source {source!r}{near(source, names) or f'; the mixture has {few(names)}'}")
+        raise ConfigError(
+            f"no source {source!r}{near(source, names) or f'; the mixture has {few(names)}'}"
+        )
     for leaf in target.leaves:
         if source in (None, leaf.name) and is_source(leaf.source):
             for rows, values in _read(leaf, np.arange(len(leaf.source))):
                 for index, value in zip(rows.tolist(), values, strict=True):
-                    if fits(cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {"": value}):
+                    if fits(
+                        cast("Mapping[str, Any]", value)
+                        if isinstance(value, Mapping)
+                        else {"": value}
+                    ):
                         yield leaf.name, index
 
 
@@ -77,7 +84,8 @@ def _read(leaf: Leaf, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
 
 @dataclass(frozen=True)
 class Leak:
-    """Documents that a source of one mixture and a source of another have in common: how many, and some of them."""
+    """Documents that a source of one mixture and a source of another have in common: how many, and
+    some of them."""
 
     here: str
     there: str
@@ -88,17 +96,26 @@ class Leak:
 def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
     """The documents that two mixtures may both give, the most first.
 
-    `by` is "content", what a row holds; "place", its file and the row in it, for which nothing is read; or a column.
-    Eight bytes a document are kept. Documents that seem to be equal are read and compared.
+    `by` is "content", what a row holds; "place", its file and the row in it, for which nothing is
+    read; or a column. Eight bytes a document are kept. Documents that seem to be equal are read and
+    compared.
     """
     names = _Names(by)
-    mine, theirs = ([(leaf, *names.of(leaf, rows)) for leaf, rows in drawn(target)] for target in (one, two))
+    mine, theirs = (
+        [(leaf, *names.of(leaf, rows)) for leaf, rows in drawn(target)] for target in (one, two)
+    )
     found = list[Leak]()
     for here, index, name in mine:
         for there, other, other_name in theirs:
-            _, a, b = cast("tuple[Words, Ints, Ints]", np.intersect1d(name, other_name, return_indices=True))
+            _, a, b = cast(
+                "tuple[Words, Ints, Ints]", np.intersect1d(name, other_name, return_indices=True)
+            )
             pairs = list(zip(index[a].tolist(), other[b].tolist(), strict=True))
-            pairs = [pair for pair in pairs if names.equal(here, there, *pair)] if len(pairs) <= _ROWS else pairs
+            pairs = (
+                [pair for pair in pairs if names.equal(here, there, *pair)]
+                if len(pairs) <= _ROWS
+                else pairs
+            )
             if pairs:
                 found.append(Leak(here.name, there.name, len(pairs), tuple(pairs[:_SHOWN])))
     return sorted(found, key=lambda leak: -leak.documents)
@@ -109,7 +126,9 @@ def drawn(target: Target) -> Iterator[tuple[Leaf, Ints]]:
     for leaf in target.leaves:
         if is_source(leaf.source):
             op = _alone(target.op, leaf.number)
-            size = len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
+            size = (
+                len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
+            )
             if op is None:
                 yield leaf, np.arange(size)
             else:
@@ -120,7 +139,9 @@ def _alone(op: Op, leaf: int) -> Op | None:
     """The whole of what is done to a source before it is mixed."""
     if op.leaf == leaf:
         return op
-    return next((found for each in op.inputs if leaf in each.leaves and (found := _alone(each, leaf))), None)
+    return next(
+        (found for each in op.inputs if leaf in each.leaves and (found := _alone(each, leaf))), None
+    )
 
 
 class _Names:
@@ -149,8 +170,13 @@ class _Names:
     def _places(self, leaf: Leaf, rows: Ints) -> Words:
         source = filed(leaf.source)
         if source is None:
-            raise ConfigError(f"--by place: {leaf.name} does not tell in which files its rows lie; use --by content")
-        numbers = np.asarray([self._files.setdefault(path.resolve(), len(self._files)) for path in source.paths])
+            raise ConfigError(
+                f"--by place: {leaf.name} does not tell in which files its rows lie; use --by "
+                "content"
+            )
+        numbers = np.asarray(
+            [self._files.setdefault(path.resolve(), len(self._files)) for path in source.paths]
+        )
         file, row = source.lying(rows)
         return (numbers[file].astype(np.uint64) << np.uint64(40)) | row.astype(np.uint64)
 
@@ -160,7 +186,9 @@ class _Names:
             return True
         assert is_source(here.source) and is_source(there.source)
         one, two = here.source.read(np.asarray([a])), there.source.read(np.asarray([b]))
-        return content([_bare(one[0])]) == content([_bare(two[0])]) and len(repr(one)) == len(repr(two))
+        return content([_bare(one[0])]) == content([_bare(two[0])]) and len(repr(one)) == len(
+            repr(two)
+        )
 
 
 def _digests(values: Sequence[Any]) -> Words:
@@ -171,4 +199,8 @@ def _bare(value: Any) -> Any:
     """What a row holds, without where it lies."""
     if not isinstance(value, dict):
         return value
-    return {name: each for name, each in cast("dict[str, Any]", value).items() if name not in ("__shard__", "__key__")}
+    return {
+        name: each
+        for name, each in cast("dict[str, Any]", value).items()
+        if name not in ("__shard__", "__key__")
+    }

@@ -40,8 +40,9 @@ def html(
     table: Sequence[Sequence[str]] = (),
     noted: frozenset[str] = frozenset(),
 ) -> str:
-    """A page: parts without a heading, a table (its first row is the head; a row whose name is less far in than that of
-    the next is a group), parts with a heading. Their content is HTML. `noted` are names that something is said of.
+    """A page: parts without a heading, a table (its first row is the head; a row whose name is less
+    far in than that of the next is a group), parts with a heading. Their content is HTML. `noted`
+    are names that something is said of.
     """
     out = StringIO()
     out.write(
@@ -51,7 +52,10 @@ def html(
     )
     out.write("".join(content for heading, content in parts if not heading))
     if table:
-        out.write('<div class="scroll" tabindex="0" role="region" aria-label="The plan, source by source">')
+        out.write(
+            '<div class="scroll" tabindex="0" role="region" aria-label="The plan, source by '
+            'source">'
+        )
         out.write("<table><thead><tr>")
         out.write("".join(f'<th scope="col">{escape(cell)}</th>' for cell in table[0]))
         out.write("</tr></thead><tbody>")
@@ -61,7 +65,10 @@ def html(
             kinds += ["noted"] if row[0].strip() in noted else []
             said = f' class="{" ".join(kinds)}"' if kinds else ""
             first, *rest = (escape(cell) for cell in row)
-            out.write(f'<tr{said}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+            out.write(
+                f"<tr{said}><th "
+                f'scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+            )
         out.write("</tbody></table></div>")
     for heading, content in parts:
         if heading:
@@ -76,16 +83,26 @@ def pictures(course: Course, title: str, strip: Strip | None = None) -> str:
 
 
 def save(
-    course: Course, path: Path, title: str, table: Sequence[Sequence[str]] = (), strip: Strip | None = None
+    course: Course,
+    path: Path,
+    title: str,
+    table: Sequence[Sequence[str]] = (),
+    strip: Strip | None = None,
 ) -> None:
-    """Write the picture as SVG or PNG, or as a page that holds it and a table (the first row is its head). SVG and
-    pages show what lies in the strip too, and say what each band is where the mouse stands on it.
+    """Write the picture as SVG or PNG, or as a page that holds it and a table (the first row is its
+    head). SVG and pages show what lies in the strip too, and say what each band is where the mouse
+    stands on it.
     """
     if path.suffix not in KINDS:
-        raise ConfigError(f"{path}: a picture is written as {', '.join(KINDS)}; give a name that ends in one of them")
+        raise ConfigError(
+            f"{path}: a picture is written as {', '.join(KINDS)}; give a name that ends in one of "
+            "them"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
-        path.write_text(html(title, [("", pictures(course, title, strip))], table), encoding="utf-8")
+        path.write_text(
+            html(title, [("", pictures(course, title, strip))], table), encoding="utf-8"
+        )
     elif path.suffix == ".svg":
         path.write_text(drawing(course, title, strip), encoding="utf-8")
     else:

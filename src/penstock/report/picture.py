@@ -32,8 +32,9 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class Course:
-    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before step `steps[i]`.
-    Sources of one group, where there are `groups`, stand beside each other, and share a colour and a label.
+    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before
+    step `steps[i]`. Sources of one group, where there are `groups`, stand beside each other, and
+    share a colour and a label.
     """
 
     names: Sequence[str]
@@ -45,8 +46,8 @@ class Course:
     groups: Sequence[str] = ()
 
     def merged(self) -> Course:
-        """The same with the sources that give least put together, so that a picture can be read, unless they have
-        groups.
+        """The same with the sources that give least put together, so that a picture can be read,
+        unless they have groups.
         """
         if self.grouped:
             return self
@@ -75,7 +76,9 @@ class Course:
     def together(self) -> list[tuple[str, list[int]]]:
         """What has a label: groups with the numbers of their sources, or each source by itself."""
         of = self.groups if self.grouped else self.names
-        return [(name, [i for i, other in enumerate(of) if other == name]) for name in dict.fromkeys(of)]
+        return [
+            (name, [i for i, other in enumerate(of) if other == name]) for name in dict.fromkeys(of)
+        ]
 
 
 def draw(course: Course, title: str) -> Any:
@@ -112,10 +115,14 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=bands, linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    axes.set_title(f"share of the {course.unit} (at the right: at the end)", loc="left", fontsize=10)
+    axes.set_title(
+        f"share of the {course.unit} (at the right: at the end)", loc="left", fontsize=10
+    )
     last = np.asarray([shares[-1, mine].sum() for _, mine in together])
     middles = np.cumsum(last) - last / 2
-    labels = [f"{name}  {share:.1%}" for (name, _), share in zip(together, last.tolist(), strict=True)]
+    labels = [
+        f"{name}  {share:.1%}" for (name, _), share in zip(together, last.tolist(), strict=True)
+    ]
     _labels(axes, course.steps[-1], middles, labels, colours, 0.055, 1.0)
     for number, (step, text) in enumerate(course.marks):
         right = step > (course.steps[0] + course.steps[-1]) / 2
@@ -133,23 +140,45 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
 
 def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
     labelled = zip(course.together, colours, strict=True)
-    known = [(name, colour, mine) for (name, mine), colour in labelled if all(course.sizes[i] for i in mine)]
+    known = [
+        (name, colour, mine)
+        for (name, mine), colour in labelled
+        if all(course.sizes[i] for i in mine)
+    ]
     axes.set_title("epochs: how often each source has been seen", loc="left", fontsize=10)
     if not known:
-        axes.text(0.5, 0.5, "no source has a known length", transform=axes.transAxes, ha="center", color="#666")
+        axes.text(
+            0.5,
+            0.5,
+            "no source has a known length",
+            transform=axes.transAxes,
+            ha="center",
+            color="#666",
+        )
         return
     sizes = [sum(course.sizes[i] or 0 for i in mine) for _, _, mine in known]
-    ends = np.array([course.counts[-1, mine].sum() / size for (_, _, mine), size in zip(known, sizes, strict=True)])
+    ends = np.array(
+        [
+            course.counts[-1, mine].sum() / size
+            for (_, _, mine), size in zip(known, sizes, strict=True)
+        ]
+    )
     for (_, colour, mine), size in zip(known, sizes, strict=True):
         for i in mine if len(mine) > 1 else ():
             epochs = course.counts[:, i] / (course.sizes[i] or 1)
             axes.plot(course.steps, epochs, color=colour, linewidth=0.7, alpha=0.45)
-        axes.plot(course.steps, course.counts[:, mine].sum(axis=1) / size, color=colour, linewidth=1.8)
+        axes.plot(
+            course.steps, course.counts[:, mine].sum(axis=1) / size, color=colour, linewidth=1.8
+        )
     axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     axes.axhline(1, color="#999", linewidth=0.8, linestyle=(0, (5, 4)))
     top = axes.get_ylim()[1]
-    labels = [f"{name}  {_times(end)}" for (name, _, _), end in zip(known, ends.tolist(), strict=True)]
-    _labels(axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top)
+    labels = [
+        f"{name}  {_times(end)}" for (name, _, _), end in zip(known, ends.tolist(), strict=True)
+    ]
+    _labels(
+        axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top
+    )
 
 
 def shade(colour: str, number: int, many: int) -> str:
@@ -160,7 +189,13 @@ def shade(colour: str, number: int, many: int) -> str:
 
 
 def _labels(
-    axes: Any, x: int, places: Floats, labels: Sequence[str], colours: Sequence[str], gap: float, top: float
+    axes: Any,
+    x: int,
+    places: Floats,
+    labels: Sequence[str],
+    colours: Sequence[str],
+    gap: float,
+    top: float,
 ) -> None:
     """Names at the right edge, moved apart where they would overlap."""
     for label, y, colour in zip(labels, spaced(places, gap, top).tolist(), colours, strict=True):
@@ -178,7 +213,8 @@ def _labels(
 
 
 def spaced(places: Floats, gap: float, top: float) -> Floats:
-    """The places in their order, at least `gap` apart and not above `top`, as near to where they were as that allows.
+    """The places in their order, at least `gap` apart and not above `top`, as near to where they
+    were as that allows.
 
     >>> spaced(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
     [0.0, 0.5, 0.1]

@@ -28,9 +28,12 @@ class Row:
 
 
 def remarks(found: Sequence[Row]) -> list[tuple[str, str]]:
-    """Sources and what is to be told of them: who starves, who gets less than asked, who is repeated, who gets more."""
+    """Sources and what is to be told of them: who starves, who gets less than asked, who is
+    repeated, who gets more."""
     total = sum(row.samples for row in found)
-    told = [(-rank, -size, row.source, text) for row in found for rank, size, text in _of(row, total)]
+    told = [
+        (-rank, -size, row.source, text) for row in found for rank, size, text in _of(row, total)
+    ]
     return [(source, text) for _, _, source, text in sorted(told)]
 
 

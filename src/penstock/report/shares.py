@@ -1,4 +1,5 @@
-"""What a plan says of every source over a run: as rows for machines, as a table and remarks for people."""
+"""What a plan says of every source over a run: as rows for machines, as a table and remarks for
+people."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.base.ints import distinct
-from penstock.graph.tokens import said_of
-from penstock.plan import PackedShares
+from penstock.engine.base.ints import distinct
+from penstock.engine.graph.tokens import said_of
+from penstock.engine.plan import PackedShares
 
 from .remarks import Row, remarks
 from .target import Target
@@ -25,11 +26,18 @@ GRID = 120  # steps at which a picture looks
 
 
 def rows(target: Target, steps: int) -> list[Row]:
-    """Every source over the first `steps` steps. Shares are those of tokens where rows are packed or tokens are asked
-    for, epochs those of tokens where rows are packed.
+    """Every source over the first `steps` steps. Shares are those of tokens where rows are packed
+    or tokens are asked for, epochs those of tokens where rows are packed.
     """
-    counts, tokens, asked = target.rows.counts(step=steps), target.tokens(steps), target.asked(steps)
-    amounts, epochs = counts, {name: count / max(1, target.sizes[name]) for name, count in counts.items()}
+    counts, tokens, asked = (
+        target.rows.counts(step=steps),
+        target.tokens(steps),
+        target.asked(steps),
+    )
+    amounts, epochs = (
+        counts,
+        {name: count / max(1, target.sizes[name]) for name, count in counts.items()},
+    )
     if target.by_tokens:
         amounts, asked = tokens, in_tokens(target, asked)
     if target.packed:
@@ -61,7 +69,10 @@ def rows(target: Target, steps: int) -> list[Row]:
 
 def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
     """Shares of samples as shares of tokens, by the mean length of each source."""
-    each = {name: share * target.all_tokens[name] / max(1, target.sizes[name]) for name, share in asked.items()}
+    each = {
+        name: share * target.all_tokens[name] / max(1, target.sizes[name])
+        for name, share in asked.items()
+    }
     total = sum(each.values()) or 1.0
     return {name: share / total for name, share in each.items()}
 
@@ -69,7 +80,11 @@ def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
 def _within(target: Target, row: int | None, steps: int) -> int | None:
     """The step that holds a row, if it is one of these."""
     step = None if row is None else target.step(row)
-    return step if row is not None and step is not None and step < steps and target.holds(step, row) else None
+    return (
+        step
+        if row is not None and step is not None and step < steps and target.holds(step, row)
+        else None
+    )
 
 
 def _ends(target: Target, row: int | None, steps: int) -> int | None:
@@ -81,11 +96,15 @@ def _ends(target: Target, row: int | None, steps: int) -> int | None:
 def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as plain values."""
     told = remarks(found)
-    return [{**asdict(row), "remarks": [text for name, text in told if name == row.source]} for row in found]
+    return [
+        {**asdict(row), "remarks": [text for name, text in told if name == row.source]}
+        for row in found
+    ]
 
 
 def in_groups(found: Sequence[Row]) -> list[Row]:
-    """A row for each group, its sources after it, further in; as they are where there are no groups."""
+    """A row for each group, its sources after it, further in; as they are where there are no
+    groups."""
     out = list[Row]()
     for group in dict.fromkeys(row.group for row in found):
         mine = [row for row in found if row.group == group]
@@ -93,7 +112,11 @@ def in_groups(found: Sequence[Row]) -> list[Row]:
             out += mine
             continue
         size, samples = sum(row.size or 0 for row in mine), sum(row.samples for row in mine)
-        tokens = sum(row.tokens for row in mine if row.tokens is not None) if mine[0].tokens is not None else None
+        tokens = (
+            sum(row.tokens for row in mine if row.tokens is not None)
+            if mine[0].tokens is not None
+            else None
+        )
         asked, share = sum(row.asked for row in mine), sum(row.share for row in mine)
         epochs = sum(row.epochs * (row.size or 0) for row in mine) / max(size, 1)
         out.append(Row(group, size, asked, share, samples, tokens, epochs, None, None, None))
@@ -101,7 +124,18 @@ def in_groups(found: Sequence[Row]) -> list[Row]:
     return out
 
 
-HEAD = ("source", "size", "asked", "share", "samples", "tokens", "epochs", "cap", "first repeat", "ends")
+HEAD = (
+    "source",
+    "size",
+    "asked",
+    "share",
+    "samples",
+    "tokens",
+    "epochs",
+    "cap",
+    "first repeat",
+    "ends",
+)
 
 
 def head(packed: bool) -> tuple[str, ...]:
@@ -139,13 +173,22 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
     from rich.table import Table
 
     names = head(packed)
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+    )
     noted = {source for source, _ in remarks(found)}
     found = in_groups(found)
     lines = [cells(row) for row in found]
     shown = [i for i in range(len(HEAD)) if i == 0 or any(line[i] for line in lines)]
     for i in shown:
-        made.add_column(names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
+        made.add_column(
+            names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold"
+        )
     for row, line in zip(found, lines, strict=True):
         style = "dim" if not row.asked else "yellow" if row.source.strip() in noted else None
         made.add_row(*(line[i] for i in shown), style=style)
@@ -178,9 +221,13 @@ def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
     from .svg import Strip
 
     counts, found = target.rows.counts(step=steps), target.exhausts
-    repeats = [_within(target, found[name].repeats, steps) if name in found else None for name in names]
+    repeats = [
+        _within(target, found[name].repeats, steps) if name in found else None for name in names
+    ]
     ends = [
-        _ends(target, found[name].ends, steps) if name in found and target.spent(name, counts[name]) else None
+        _ends(target, found[name].ends, steps)
+        if name in found and target.spent(name, counts[name])
+        else None
         for name in names
     ]
     return Strip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
@@ -198,7 +245,9 @@ def course(target: Target, steps: int) -> Course:
         if (ends := _ends(target, one.ends, steps)) is not None:
             if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
-        elif (again := _within(target, one.repeats, steps)) is not None and len(target.exhausts) <= 12:
+        elif (again := _within(target, one.repeats, steps)) is not None and len(
+            target.exhausts
+        ) <= 12:
             marks.append((again, f"{name} repeats"))
     names = list(target.plan.sources)
     whole = target.all_tokens if target.by_tokens else target.sizes
@@ -206,12 +255,16 @@ def course(target: Target, steps: int) -> Course:
     order = sorted(range(len(names)), key=lambda i: target.by_group(names[i]))
     names, sizes = [names[i] for i in order], [sizes[i] for i in order]
     groups = [target.groups.get(name, name) for name in names]
-    return Course(names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups)
+    return Course(
+        names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups
+    )
 
 
 def packing(told: PackedShares) -> str:
     """How full rows are and what becomes of documents, in a line."""
-    amount = "" if told.rows is None else f"{told.rows:,} rows of {told.tokens:,} tokens in a pass, "
+    amount = (
+        "" if told.rows is None else f"{told.rows:,} rows of {told.tokens:,} tokens in a pass, "
+    )
     lost = f", {told.cut:.2%} cut" if told.cut else ""
     differ = len(set(told.stored.values())) > 1
     stored = f"; the sources store their tokens as {said_of(told.stored)}" if differ else ""

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.random import hash64
-from penstock.base.seams import world
+from penstock.engine.base.random import hash64
+from penstock.engine.base.seams import world
 from penstock.sources.filed import Filed, filed
 from penstock.sources.identity import content
 from penstock.types import Ints, is_source
@@ -28,9 +28,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """By source: documents that begin, shares of tokens (or samples), mean length of documents, documents that were
-    there before (as a part of all), the part of the fullest file and its number, the mean epoch. NaN where there is
-    nothing to tell.
+    """By source: documents that begin, shares of tokens (or samples), mean length of documents,
+    documents that were there before (as a part of all), the part of the fullest file and its
+    number, the mean epoch. NaN where there is nothing to tell.
     """
 
     samples: Floats
@@ -83,7 +83,9 @@ class Look:
             if (source := self._filed[number]) is not None and len(source.paths) > 1:
                 fullest[number] = inside.max() / len(rows)
         total = max(1.0, samples.sum())
-        return Measured(samples, amounts / max(1.0, amounts.sum()), length, again / total, fullest, file, passes)
+        return Measured(
+            samples, amounts / max(1.0, amounts.sum()), length, again / total, fullest, file, passes
+        )
 
     def _taken(self, steps: range) -> Iterator[tuple[Ints, Ints, Ints, Ints, Ints]]:
         """Leaf, index, epoch, whether it begins here and tokens of every part."""
@@ -127,7 +129,8 @@ class Look:
 
 
 def _copies(source: Filed) -> Ints | None:
-    """For each file of a source the first that holds the same: files that are listed twice, and copies of files."""
+    """For each file of a source the first that holds the same: files that are listed twice, and
+    copies of files."""
     if not 1 < len(source.paths) <= _FILES:
         return None
     sizes = [world.store.stat(str(path)).size for path in source.paths]

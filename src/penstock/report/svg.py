@@ -1,4 +1,5 @@
-"""A plan as SVG drawn here: groups first, their sources within, at a width of one's choice, in light and in dark."""
+"""A plan as SVG drawn here: groups first, their sources within, at a width of one's choice, in
+light and in dark."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Strip:
-    """What lies beside the shares: stages with the steps at which they begin, and, by source, when it is first seen a
-    second time and when it is used up.
+    """What lies beside the shares: stages with the steps at which they begin, and, by source, when
+    it is first seen a second time and when it is used up.
     """
 
     stages: Sequence[tuple[int, str]] = ()
@@ -45,7 +46,9 @@ def drawing(course: Course, title: str, strip: Strip | None = None, width: int =
     if not course.grouped and len(course.names) > BANDS + 1:
         order: list[int] = np.argsort(-course.counts[-1], kind="stable").tolist()
         rest = set(order[BANDS:])
-        groups = [f"{len(rest)} others" if i in rest else name for i, name in enumerate(course.names)]
+        groups = [
+            f"{len(rest)} others" if i in rest else name for i, name in enumerate(course.names)
+        ]
         order = sorted(range(len(groups)), key=lambda i: (i in rest, i))
         course = replace(
             course,
@@ -80,25 +83,35 @@ class _Drawing:
         bottom = strip + rows * _ROW + 26
         epochs, height = bottom + 30, bottom + 30 + 180 + 44
         self._text(8, 22, self.title, "title")
-        self._text(self.left, 42, f"share of the {self.course.unit}; at the right: at the end", "dim")
+        self._text(
+            self.left, 42, f"share of the {self.course.unit}; at the right: at the end", "dim"
+        )
         self._shares(top, tall)
         self._stages(top - 6, (top + tall, strip, bottom - 26))
         self._axis(top + tall)
         self._text(
-            self.left, strip - 8, "each line: a source is seen again for the first time; cross: it is used up", "dim"
+            self.left,
+            strip - 8,
+            "each line: a source is seen again for the first time; cross: it is used up",
+            "dim",
         )
         self._repeats(strip)
-        self._text(self.left, epochs - 10, "epochs: how often the sources of a group have been seen", "dim")
+        self._text(
+            self.left, epochs - 10, "epochs: how often the sources of a group have been seen", "dim"
+        )
         self._epochs(epochs, 180)
         self._axis(epochs + 180)
-        label = escape(f"{self.title}: shares, first repeats and epochs of {len(self.course.names)} sources", True)
+        label = escape(
+            f"{self.title}: shares, first repeats and epochs of {len(self.course.names)} sources",
+            True,
+        )
         head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="plan" viewBox="0 0 {self.width} {height}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="plan" viewBox="0 0 {self.width} '
+            f'{height}" '
             f'width="{self.width}" height="{height}" role="img" aria-label="{label}">'
         )
-        return (
-            f'{head}<style>{STYLE}</style><rect class="paper" width="100%" height="100%"/>{self.out.getvalue()}</svg>'
-        )
+        paper = '<rect class="paper" width="100%" height="100%"/>'
+        return f"{head}<style>{STYLE}</style>{paper}{self.out.getvalue()}</svg>"
 
     # ------------------------------------------------------------ parts
 
@@ -107,15 +120,26 @@ class _Drawing:
 
     def _text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
         words = f'class="{kind}" ' if kind else ""
-        self.out.write(f'<text {words}x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+        self.out.write(
+            f'<text {words}x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
 
     def _line(
-        self, x: float, y: float, to_x: float, to_y: float, kind: str = "rule", more: str = "", say: str = ""
+        self,
+        x: float,
+        y: float,
+        to_x: float,
+        to_y: float,
+        kind: str = "rule",
+        more: str = "",
+        say: str = "",
     ) -> None:
         said = f"<title>{escape(say)}</title>" if say else ""
         at = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
         self.out.write(
-            f'<line class="{kind}" {at} {more}>{said}</line>' if said else f'<line class="{kind}" {at} {more}/>'
+            f'<line class="{kind}" {at} {more}>{said}</line>'
+            if said
+            else f'<line class="{kind}" {at} {more}/>'
         )
 
     def _shape(self, tag: str, attributes: str, said: str) -> None:
@@ -136,7 +160,9 @@ class _Drawing:
         drawn = np.diff(self.course.counts, axis=0).astype(np.float64)
         shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
         order = [i for _, mine in self.together for i in mine]
-        edges = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares[:, order], axis=1)], axis=1)
+        edges = np.concatenate(
+            [np.zeros((len(shares), 1)), np.cumsum(shares[:, order], axis=1)], axis=1
+        )
         x = [self._x(step) for step in self.course.steps.tolist()]
         whole = self.course.counts[-1] / max(1, int(self.course.counts[-1].sum()))
         for level in (0, 0.25, 0.5, 0.75, 1):
@@ -156,10 +182,14 @@ class _Drawing:
         ends = [(float(edges[-1, a]), float(edges[-1, b])) for a, b in self._bounds()]
         middles = np.asarray([(a + b) / 2 for a, b in ends])
         places = spaced(middles, _LINE / tall, 1 - _LINE / tall / 2)
-        for (name, _, colour), (a, b), y in zip(self._colours(), ends, places.tolist(), strict=True):
+        for (name, _, colour), (a, b), y in zip(
+            self._colours(), ends, places.tolist(), strict=True
+        ):
             at = top + tall * (1 - y)
             self._swatch(at, colour)
-            self._text(self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {b - a:.1%}", "bold")
+            self._text(
+                self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {b - a:.1%}", "bold"
+            )
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
         at = 0
@@ -174,14 +204,18 @@ class _Drawing:
         return f"{name}{inside}: {share:.2%} of the {self.course.unit} of the run{epochs}"
 
     def _swatch(self, y: float, colour: str) -> None:
-        self.out.write(f'<rect x="{self.left + self.wide + 6}" y="{y - 5:.1f}" width="9" height="9" fill="{colour}"/>')
+        self.out.write(
+            f'<rect x="{self.left + self.wide + 6}" y="{y - 5:.1f}" width="9" height="9" '
+            f'fill="{colour}"/>'
+        )
 
     def _cut(self, name: str) -> str:
         most = max(6, int((self.right - 20) / _CHAR) - 10)
         return name if len(name) <= most else f"{name[: most - 1]}…"
 
     def _stage_labels(self) -> list[tuple[float, str, int]]:
-        """Where the name of each stage stands: beside its border, in the first line in which there is room."""
+        """Where the name of each stage stands: beside its border, in the first line in which there
+        is room."""
         taken, out = list[float](), list[tuple[float, str, int]]()
         for step, name in self.strip.stages:
             x, wide = self._x(step) + 4, len(name) * _CHAR + 8
@@ -196,10 +230,19 @@ class _Drawing:
 
     def _stages(self, top: float, ends: tuple[float, float, float]) -> None:
         for (step, name), (x, _, row) in zip(self.strip.stages, self._stage_labels(), strict=True):
-            y = top - (self._stage_rows() - 1 - row) * _LINE  # no border goes through the name of an earlier one
+            y = (
+                top - (self._stage_rows() - 1 - row) * _LINE
+            )  # no border goes through the name of an earlier one
             if step > self.first:
                 for low, high in ((y - 8, ends[0]), ends[1:]):
-                    self._line(self._x(step), low, self._x(step), high, "stage", say=f"{name} begins at step {step:,}")
+                    self._line(
+                        self._x(step),
+                        low,
+                        self._x(step),
+                        high,
+                        "stage",
+                        say=f"{name} begins at step {step:,}",
+                    )
             self._text(x, y, name, "bold")
 
     def _repeats(self, top: float) -> None:
@@ -224,20 +267,28 @@ class _Drawing:
                     x, said = self._x(at), f"{self.course.names[i]} is used up at step {at:,}"
                     cross = f"M{x - 4:.1f},{y + 4} l8,8 m0,-8 l-8,8"
                     self._shape(
-                        "path", f'class="tick" d="{cross}" stroke="{colour}" stroke-width="2.5" fill="none"', said
+                        "path",
+                        f'class="tick" d="{cross}" stroke="{colour}" stroke-width="2.5" '
+                        'fill="none"',
+                        said,
                     )
             self._swatch(y + 8, colour)
             many = f"{again} of {len(mine)}" if len(mine) > 1 else ("again" if again else "once")
             self._text(self.left + self.wide + 20, y + 12, f"{self._cut(name)}  {many}", "dim")
 
     def _epochs(self, top: float, tall: float) -> None:
-        known = [(n, mine, c) for n, mine, c in self._colours() if all(self.course.sizes[i] for i in mine)]
+        known = [
+            (n, mine, c)
+            for n, mine, c in self._colours()
+            if all(self.course.sizes[i] for i in mine)
+        ]
         if not known:
             self._text(self.left, top + 20, "no source has a known length", "dim")
             return
         sizes = [sum(self.course.sizes[i] or 0 for i in mine) for _, mine, _ in known]
         lines = [
-            self.course.counts[:, mine].sum(axis=1) / size for (_, mine, _), size in zip(known, sizes, strict=True)
+            self.course.counts[:, mine].sum(axis=1) / size
+            for (_, mine, _), size in zip(known, sizes, strict=True)
         ]
         most = max(1.05, *(float(line[-1]) for line in lines))
         x = [self._x(step) for step in self.course.steps.tolist()]
@@ -247,17 +298,22 @@ class _Drawing:
             self._text(self.left - 6, y + 4, f"{level:g}", "dim", "end")
         for (name, _, colour), line in zip(known, lines, strict=True):
             points = " ".join(
-                f"{a:.1f},{top + tall * (1 - b / most):.1f}" for a, b in zip(x, line.tolist(), strict=True)
+                f"{a:.1f},{top + tall * (1 - b / most):.1f}"
+                for a, b in zip(x, line.tolist(), strict=True)
             )
             said = f"{name}: {line[-1]:.2f} epochs at the end"
-            line_of = f'class="tick" points="{points}" fill="none" stroke="{colour}" stroke-width="2.2"'
+            line_of = (
+                f'class="tick" points="{points}" fill="none" stroke="{colour}" stroke-width="2.2"'
+            )
             self._shape("polyline", line_of, said)
         ends = np.asarray([float(line[-1]) / most for line in lines])
         places: Floats = spaced(ends, _LINE / tall, 1.0)
         for (name, _, colour), line, y in zip(known, lines, places.tolist(), strict=True):
             at = top + tall * (1 - y)
             self._swatch(at, colour)
-            self._text(self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {line[-1]:.2f} x", "bold")
+            self._text(
+                self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {line[-1]:.2f} x", "bold"
+            )
 
 
 def _stairs(x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:

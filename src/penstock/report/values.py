@@ -1,4 +1,5 @@
-"""Values of samples for people: texts cut to a line, arrays by type and shape, media told and not dumped."""
+"""Values of samples for people: texts cut to a line, arrays by type and shape, media told and not
+dumped."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def kind_of(data: bytes) -> str:
     ('PDF', 'WAV audio', 'bytes')
     """
     if data[:4] == b"RIFF":
-        return {b"WAVE": "WAV audio", b"WEBP": "WebP image", b"AVI ": "AVI video"}.get(data[8:12], "bytes")
+        return {b"WAVE": "WAV audio", b"WEBP": "WebP image", b"AVI ": "AVI video"}.get(
+            data[8:12], "bytes"
+        )
     if data[4:8] == b"ftyp":
         return "AVIF image" if data[8:12] in (b"avif", b"avis") else "MP4 video"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "bytes")
@@ -81,7 +84,13 @@ def _line(value: Any, width: int) -> str:
             return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{', ...' if array.size > _FEW else ''}"
         case Mapping():
             inner = cast("Mapping[Any, Any]", value)
-            return "{" + ", ".join(f"{name}: {_line(one, width)}" for name, one in list(inner.items())[:_FEW]) + "}"
+            return (
+                "{"
+                + ", ".join(
+                    f"{name}: {_line(one, width)}" for name, one in list(inner.items())[:_FEW]
+                )
+                + "}"
+            )
         case list() | tuple():
             items = cast("list[Any]", value)
             more = f", ... ({len(items):,})" if len(items) > _FEW else ""
@@ -104,7 +113,9 @@ def jsonable(value: Any) -> Any:
             first = array.reshape(-1)[:_FEW].tolist()
             return {"dtype": str(array.dtype), "shape": list(array.shape), "first": first}
         case Mapping():
-            return {str(name): jsonable(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+            return {
+                str(name): jsonable(one) for name, one in cast("Mapping[Any, Any]", value).items()
+            }
         case list() | tuple():
             return [jsonable(one) for one in cast("list[Any]", value)]
         case float() if value != value or value in (float("inf"), float("-inf")):

@@ -14,20 +14,34 @@ from .target import Target
 
 
 def report(target: Target, steps: int) -> str:
-    """A page with the plan as a picture and as a table, what is odd in it, its fingerprint and the file."""
+    """A page with the plan as a picture and as a table, what is odd in it, its fingerprint and the
+    file."""
     rows, course = shares.rows(target, steps), shares.course(target, steps)
     strip = shares.strip(target, steps, course.names)
     noted = remarks(rows)
     facts = [
         ("run", f"{steps:,} {target.unit}s, {sum(row.samples for row in rows):,} samples"),
-        ("sources", f"{len(rows):,}" + (f" in {len(target.model.groups)} groups" if target.model.groups else "")),
+        (
+            "sources",
+            f"{len(rows):,}"
+            + (f" in {len(target.model.groups)} groups" if target.model.groups else ""),
+        ),
     ]
     if tokens := [row.tokens for row in rows if row.tokens is not None]:
         facts.insert(1, ("tokens", f"{sum(tokens):,}"))
     if target.rows.position:
-        facts.append(("the state stands at", f"{target.unit} {target.step(target.rows.position):,}"))
-    facts += [("fingerprint", ", ".join(f"{what} {which}" for what, which in target.fingerprint().items()))]
-    summary = "".join(f'<div><span class="dim">{escape(name)}</span> {escape(text)}</div>' for name, text in facts)
+        facts.append(
+            ("the state stands at", f"{target.unit} {target.step(target.rows.position):,}")
+        )
+    facts += [
+        (
+            "fingerprint",
+            ", ".join(f"{what} {which}" for what, which in target.fingerprint().items()),
+        )
+    ]
+    summary = "".join(
+        f'<div><span class="dim">{escape(name)}</span> {escape(text)}</div>' for name, text in facts
+    )
     said = "".join(f"<li><b>{escape(source)}</b>: {escape(text)}</li>" for source, text in noted)
     listed = [list(line) for line in shares.lines(rows, target.packed)]
     empty = [i for i in range(len(listed[0])) if i and not any(line[i] for line in listed[1:])]
@@ -37,7 +51,9 @@ def report(target: Target, steps: int) -> str:
         ("What is to be known of it", f"<ul>{said}</ul>" if said else "<p>Nothing is odd.</p>"),
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
     ]
-    return html(f"The data of {target.path.name}", parts, table, frozenset(name for name, _ in noted))
+    return html(
+        f"The data of {target.path.name}", parts, table, frozenset(name for name, _ in noted)
+    )
 
 
 def write(path: Path, target: Target, steps: int) -> None:

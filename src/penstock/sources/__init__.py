@@ -10,9 +10,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from ..base import machine, seams
-from ..base.progress import Progress
-from ..base.urls import local, spellable
+from ..engine.base import machine, seams
+from ..engine.base.progress import Progress
+from ..engine.base.urls import local, spellable
 from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
@@ -69,17 +69,21 @@ def open_files(
 ) -> Chain | Selected:
     """The rows of files, as one source in the order of their paths.
 
-    `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
-    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar", "tokens", or a
-    function of the user's that opens a file. Tokens are stored as `dtype`, and a document ends with `eos`, where their
-    files do not tell. Only `columns` are read. A folder that Energon prepared is one source by itself, its
-    `split` "train" unless another is named.
-    What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
-    `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows whose
-    columns hold given values: `{"lang": "python", "license": ["mit", "bsd"], "stars": {"min": 10}}`; these columns are
-    gone through once, the row numbers kept in the cache.
-    `lengths` names a column of lists whose lengths are those of the samples, or counts the tokens of rows. Raises
-    `ConfigError` for paths and columns that are not there, `DataError` for files that cannot be read.
+    `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list
+    of these. The
+    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar",
+        "tokens", or a
+    function of the user's that opens a file. Tokens are stored as `dtype`, and a document ends with
+    `eos`, where their files do not tell. Only `columns` are read. A folder that Energon prepared is
+    one source by itself, its `split` "train" unless another is named. What has to be made once (the
+    index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in `cache`;
+    without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows
+    whose
+    columns hold given values: `{"lang": "python", "license": ["mit", "bsd"], "stars": {"min":
+        10}}`; these columns are
+    gone through once, the row numbers kept in the cache. `lengths` names a column of lists whose
+    lengths are those of the samples, or counts the tokens of rows. Raises `ConfigError` for paths
+    and columns that are not there, `DataError` for files that cannot be read.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
@@ -90,7 +94,9 @@ def open_files(
     >>> folder.cleanup()
     """
     with _looking(cache), sidecar.one_log_line():
-        look_at(given := _given(paths))  # what is an object is not asked for what may lie in folders
+        look_at(
+            given := _given(paths)
+        )  # what is an object is not asked for what may lie in folders
         return _opened(given, format, columns, cache, lengths, split, where, dtype, eos)
 
 
@@ -99,7 +105,11 @@ def _looking(cache: str | Path | None) -> Generator[None]:
     """A block in which stores are listed once, and what is found in them is kept in a cache."""
     kept = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
     looking = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
-    with contextlib.nullcontext() if looking is None else looking(None if kept is None else str(local(kept))):
+    with (
+        contextlib.nullcontext()
+        if looking is None
+        else looking(None if kept is None else str(local(kept)))
+    ):
         yield
 
 
@@ -114,13 +124,24 @@ def _opened(
     dtype: TokenType | None,
     eos: int | None,
 ) -> Chain | Selected:
-    others = {"columns": columns, "lengths": lengths, "split": split, "where": where, "dtype": dtype, "eos": eos}
+    others = {
+        "columns": columns,
+        "lengths": lengths,
+        "split": split,
+        "where": where,
+        "dtype": dtype,
+        "eos": eos,
+    }
     if callable(format):
         return open_own(given, format, cache, others)
     if brought := outside(given, format):
-        source = open_own(given, brought.format.open, cache, others, name=brought.name, files=brought.files)
+        source = open_own(
+            given, brought.format.open, cache, others, name=brought.name, files=brought.files
+        )
     else:
-        source = _open(given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked())
+        source = _open(
+            given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked()
+        )
     names, kept = tuple(map(told, given)), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
     source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
@@ -150,12 +171,19 @@ def _open(
     where: Where | None,
     ids: Ids,
 ) -> Chain | Selected:
-    if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
+    if columns is not None and (
+        not columns or isinstance(columns, str) or len(set(columns)) != len(columns)
+    ):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
         return _prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
     if format is None and split is None and len(given) == 1 and is_cache(given[0]):
-        _fitting("tokens", given, {"columns": columns, "lengths": lengths, "where": where, **ids._asdict()}, ids)
+        _fitting(
+            "tokens",
+            given,
+            {"columns": columns, "lengths": lengths, "where": where, **ids._asdict()},
+            ids,
+        )
         return open_cache(given[0], cache)
     bare = None
     if (store := written(given) if format is None and split is None else None) is not None:
@@ -170,14 +198,17 @@ def _open(
     shared = Shared(Held(_FILES), Held(DECODED))
     opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
     files, outline = _files(found, opener)
-    find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache, paths=found)
+    find_lengths = (
+        None if lengths is None else partial(lengths_of, files, lengths, cache, paths=found)
+    )
     if kind == "tokens":
         find_lengths = partial(lengths_of_files, files)
     name = name_of(given, found)
     if kind == "zarr":
         if where is not None:
             raise ConfigError(
-                "where= does not go with Zarr arrays, whose chunks may change unnoticed: use .filter(...)"
+                "where= does not go with Zarr arrays, whose chunks may change unnoticed: use "
+                ".filter(...)"
             )
         found = folders.whole(found)
         outline = outline._replace(stats=[sidecar.stat(path) for path in found])
@@ -193,7 +224,9 @@ def _open(
     return select(chain, files, found, where, cache)
 
 
-def _fitting(kind: str, found: Sequence[str | Path], of_rows: Mapping[str, object], ids: Ids) -> None:
+def _fitting(
+    kind: str, found: Sequence[str | Path], of_rows: Mapping[str, object], ids: Ids
+) -> None:
     """Refuse what is asked of tokens where there are rows, and of rows where there are tokens."""
     wrong = of_rows if kind == "tokens" else ids._asdict()
     if given := next((name for name, value in wrong.items() if value is not None), None):
@@ -201,9 +234,11 @@ def _fitting(kind: str, found: Sequence[str | Path], of_rows: Mapping[str, objec
         raise ConfigError(f"{given}= does not go with {str(found[0])!r}, which holds {holds}")
 
 
-def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tuple[Sequence[File], Outline]:
-    """Files of one kind, their columns in one order. Many of them are opened when they are needed; with `rebuild` what
-    is known of them together is made again.
+def _files(
+    found: Sequence[Path], opener: Opener, rebuild: bool = False
+) -> tuple[Sequence[File], Outline]:
+    """Files of one kind, their columns in one order. Many of them are opened when they are needed;
+    with `rebuild` what is known of them together is made again.
     """
     kind, columns = opener.kind, opener.columns
     again = opener._replace(rebuild=False, checksum=False)
@@ -211,7 +246,9 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
 
     @cache
     def types() -> csv.Types | None:
-        return csv.settled(found, opener.cache, rebuild) if kind == "csv" and len(found) > 1 else None
+        return (
+            csv.settled(found, opener.cache, rebuild) if kind == "csv" and len(found) > 1 else None
+        )
 
     several, unified = opener._replace(some=len(found) > 1), Unified()
 
@@ -229,7 +266,9 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
     def settled() -> Any:
         if opener.columns is not None and unified.lacks(opener.columns):
             again(found[0])  # says which column is missing
-        return unified.schema(_Reopened(found, several._replace(types=types())), opener.columns, opener.cache)
+        return unified.schema(
+            _Reopened(found, several._replace(types=types())), opener.columns, opener.cache
+        )
 
     if len(found) < catalog.MANY:
         with Progress("open files", len(found), "files") as progress:
@@ -237,9 +276,14 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
             files = [open_(path) for path in progress.each(found)]
         if (schema := settled()) is not None:
             last = again._replace(types=types(), columns=schema.names, schema=schema)
-            files = [file if has_schema(file, schema) else last(path) for file, path in zip(files, found, strict=True)]
+            files = [
+                file if has_schema(file, schema) else last(path)
+                for file, path in zip(files, found, strict=True)
+            ]
         return files, outline_of(files, found)
-    known = catalog.of(found, opener.kept(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild)
+    known = catalog.of(
+        found, opener.kept(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
+    )
     if kind in TABLES and opener.bare is None:
         columns = known.columns
     elif kind == "text":
@@ -270,7 +314,10 @@ def _prepared(
     others: Mapping[str, object],
 ) -> Chain:
     if len(paths) != 1:
-        raise ConfigError("Energon prepares one folder or file at a time: read each of these, then mix or concatenate")
+        raise ConfigError(
+            "Energon prepares one folder or file at a time: read each of these, then mix or "
+            "concatenate"
+        )
     path = paths[0]
     folder = prepared.is_prepared(path)
     if not folder:
@@ -297,10 +344,12 @@ def index_lines(
     cache: str | Path | None = None,
     format: str | None = None,
 ) -> int:
-    """Make what reading lines, CSV files, tars and tokens needs (index, unpacked copy, table); returns the rows.
+    """Make what reading lines, CSV files, tars and tokens needs (index, unpacked copy, table);
+    returns the rows.
 
-    What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
-    `open_files` makes the same when it meets files for the first time; give both the same path and `cache`.
+    What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a
+    stale index. `open_files` makes the same when it meets files for the first time; give both the
+    same path and `cache`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -322,12 +371,15 @@ def index_files(
     checksum: bool = False,
     lengths: str | Counts | None = None,
 ) -> dict[Path, int]:
-    """As `index_lines` does, for files that are read together; returns the rows of each. With `checksum`, checksums of
-    their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar files, MDS, LitData
-    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be known (of Parquet),
-    or the tokens of rows.
+    """As `index_lines` does, for files that are read together; returns the rows of each. With
+    `checksum`, checksums of
+    their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar
+        files, MDS, LitData
+    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be
+    known (of Parquet), or the tokens of rows.
 
-    `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
+    `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed
+    one by one.
 
     >>> index_files([Path("web.parquet")])
     Traceback (most recent call last):
@@ -335,17 +387,37 @@ def index_files(
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    measured = lengths is not None and (not isinstance(lengths, str) or kind in ("parquet", "arrow"))
+    measured = lengths is not None and (
+        not isinstance(lengths, str) or kind in ("parquet", "arrow")
+    )
     if kind in _INDEXED and not measured and not (checksum and kind in SUMMED):
         remedy = " but checksums (--checksum)" if kind in SUMMED else ""
-        raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")
+        raise ConfigError(
+            f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}"
+        )
     shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
-    opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum, measured=lengths)
+    opener = Opener(
+        kind,
+        None,
+        cache,
+        shared,
+        own=True,
+        rebuild=rebuild,
+        ids=ids,
+        checksum=checksum,
+        measured=lengths,
+    )
     if each is not None:
         together = len(found) >= catalog.MANY and opener.kept().small
         sizes = {path: sidecar.stat(path).size for path in found}
-        largest = sorted(found, key=sizes.__getitem__, reverse=True)  # so that none of them is begun last
-        own = [path.absolute() for path in largest if not (together and catalog.holds(path, sizes[path]))]
+        largest = sorted(
+            found, key=sizes.__getitem__, reverse=True
+        )  # so that none of them is begun last
+        own = [
+            path.absolute()
+            for path in largest
+            if not (together and catalog.holds(path, sizes[path]))
+        ]
         each(opener.indexed, own)
         opener = opener._replace(rebuild=False, checksum=False, measured=None)
     _, outline = _files(found, opener, rebuild)
@@ -364,7 +436,10 @@ def held_as_columns(source: Chain | Selected) -> bool:
     True
     """
     if not source.columnar:
-        raise ConfigError(f"read(rows='columns'): {source!r} has no columns; Parquet, Arrow, CSV and Lance files have")
+        raise ConfigError(
+            f"read(rows='columns'): {source!r} has no columns; Parquet, Arrow, CSV and Lance files "
+            "have"
+        )
     return True
 
 

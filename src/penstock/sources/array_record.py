@@ -1,4 +1,5 @@
-"""ArrayRecord files, through their own package: records by number, checked against their sums when they are read."""
+"""ArrayRecord files, through their own package: records by number, checked against their sums when
+they are read."""
 
 from __future__ import annotations
 
@@ -14,13 +15,17 @@ from .checked import Wanted
 from .example import RECORD, Examples
 from .held import Shared
 
-_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"  # for random access, and without threads that a fork would lose
+# for random access, and without threads that a fork would lose
+_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 class ArrayRecord:
-    """One file. A row is `{"__record__": bytes}`; with other `columns`, these features of the `tf.train.Example`."""
+    """One file. A row is `{"__record__": bytes}`; with other `columns`, these features of the
+    `tf.train.Example`."""
 
-    def __init__(self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+    def __init__(
+        self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: Shared
+    ) -> None:
         self.columns = columns
         self._path, self._origin, self._shared = path, origin, shared
         self._parse = Examples([RECORD] if columns is None else list(columns))
@@ -54,7 +59,9 @@ class ArrayRecord:
         try:
             module: Any = importlib.import_module("array_record.python.array_record_module")
         except ModuleNotFoundError:
-            raise missing_extra("array-record", "array-record", f"reading {self._origin.name}") from None
+            raise missing_extra(
+                "array-record", "array-record", f"reading {self._origin.name}"
+            ) from None
         reader = module.ArrayRecordReader(str(self._path), _OPTIONS)
         if not reader.ok():
             raise self._bad("it is damaged, was cut off, or is no ArrayRecord file")

@@ -1,6 +1,8 @@
-"""Where the record batches of Arrow data lie, read from the headers of its messages before Arrow itself sees them.
+"""Where the record batches of Arrow data lie, read from the headers of its messages before Arrow
+itself sees them.
 
-The lengths in them are compared with each other and with the bytes that are there, so that damage asks for no memory.
+The lengths in them are compared with each other and with the bytes that are there, so that damage
+asks for no memory.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ _PADDING = 64  # bytes that may lie before a footer
 
 
 class Body(NamedTuple):
-    """Where the body of a record batch lies, where the header that describes it, and its table in the header."""
+    """Where the body of a record batch lies, where the header that describes it, and its table in
+    the header."""
 
     start: int
     stop: int
@@ -38,11 +41,12 @@ class Index(NamedTuple):
 
 
 def index_of(buffer: Any, *, file: bool) -> Index:
-    """Find the record batches of Arrow data by reading the headers of its messages, and nothing of their bodies.
+    """Find the record batches of Arrow data by reading the headers of its messages, and nothing of
+    their bodies.
 
-    A message is a marker, the length of its header, the header (a flatbuffer) and a body; see "Encapsulated message
-    format" in the Arrow specification. Only the footer of a file is bound to say where they are: some writers pad the
-    beginning of a file, or leave out the marker there.
+    A message is a marker, the length of its header, the header (a flatbuffer) and a body; see
+    "Encapsulated message format" in the Arrow specification. Only the footer of a file is bound to
+    say where they are: some writers pad the beginning of a file, or leave out the marker there.
     """
     view = memoryview(buffer)
     start = 8 if file else 0
@@ -63,10 +67,15 @@ def index_of(buffer: Any, *, file: bool) -> Index:
 
 
 def _refuse_more(view: memoryview, end: int, file: bool) -> None:
-    """Refuse what follows the end: another stream or file that was put behind, which other readers pass over."""
-    footer = len(view) - 10 - struct.unpack_from("<i", view, len(view) - 10)[0] if file else len(view)
+    """Refuse what follows the end: another stream or file that was put behind, which other readers
+    pass over."""
+    footer = (
+        len(view) - 10 - struct.unpack_from("<i", view, len(view) - 10)[0] if file else len(view)
+    )
     if footer - end > _PADDING or any(view[end:footer]):
-        raise ValueError(f"it ends at byte {end}, and {footer - end:,} bytes follow: write files one by one")
+        raise ValueError(
+            f"it ends at byte {end}, and {footer - end:,} bytes follow: write files one by one"
+        )
 
 
 def _listed(view: memoryview) -> Index:
@@ -86,13 +95,18 @@ def _listed(view: memoryview) -> Index:
 
 
 def _blocks(footer: memoryview, table: int, field: int) -> list[tuple[int, int, int]]:
-    """A list of places in a footer: where a message begins, the bytes before its body, the bytes of its body."""
+    """A list of places in a footer: where a message begins, the bytes before its body, the bytes of
+    its body."""
     found = _vector(footer, table, field)
-    return [struct.unpack_from("<qi4xq", footer, found.at + 24 * number) for number in range(found.length)]
+    return [
+        struct.unpack_from("<qi4xq", footer, found.at + 24 * number)
+        for number in range(found.length)
+    ]
 
 
 def _message(view: memoryview, found: Index, at: int, begin: int, length: int) -> tuple[Index, int]:
-    """What is known with the message at byte `at` too, whose header begins at `begin`; and where the message ends."""
+    """What is known with the message at byte `at` too, whose header begins at `begin`; and where
+    the message ends."""
     header = view[begin : begin + length]
     message = struct.unpack_from("<I", header)[0]
     kind = _field(header, message, 1, "<B")
@@ -109,7 +123,9 @@ def _message(view: memoryview, found: Index, at: int, begin: int, length: int) -
         found.sizes.append(_field(header, batch, 0, "<q"))
         nodes = _vector(header, batch, 1)
         if nodes.length and struct.unpack_from("<q", header, nodes.at)[0] != found.sizes[-1]:
-            raise ValueError(f"the batch at byte {at} and its first column differ in their number of rows")
+            raise ValueError(
+                f"the batch at byte {at} and its first column differ in their number of rows"
+            )
         compressed |= _slot(header, batch, 3) != 0
     return found._replace(compressed=compressed, dictionaries=found.dictionaries or kind == 2), stop
 
@@ -145,10 +161,13 @@ def _vector(header: memoryview, table: int, field: int) -> Vector:
 
 
 def plausible(view: memoryview, start: int, stop: int, header: int, table: int) -> None:
-    """Refuse compressed buffers that claim to unfold to more than their codec can make of so few bytes."""
+    """Refuse compressed buffers that claim to unfold to more than their codec can make of so few
+    bytes."""
     head = view[header:start]
     compression = _slot(head, table, 3)
-    most = _MOST[_field(head, compression + struct.unpack_from("<I", head, compression)[0], 0, "<B")]
+    most = _MOST[
+        _field(head, compression + struct.unpack_from("<I", head, compression)[0], 0, "<B")
+    ]
     buffers = _vector(head, table, 2)
     for number in range(buffers.length):
         offset, length = struct.unpack_from("<qq", head, buffers.at + 16 * number)
@@ -158,7 +177,9 @@ def plausible(view: memoryview, start: int, stop: int, header: int, table: int) 
             raise ValueError("a buffer that lies outside of its batch")
         (claimed,) = struct.unpack_from("<q", view, start + offset)
         if not -1 <= claimed <= length * most:
-            raise ValueError(f"a compressed buffer of {length:,} bytes that claims to hold {claimed:,}")
+            raise ValueError(
+                f"a compressed buffer of {length:,} bytes that claims to hold {claimed:,}"
+            )
 
 
 def _field(header: memoryview, table: int, field: int, kind: str) -> int:

@@ -1,4 +1,5 @@
-"""Rows of columnar files that are still columns: a batch of them is stacked column by column, without rows."""
+"""Rows of columnar files that are still columns: a batch of them is stacked column by column,
+without rows."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.columnar import Columnar, Stack
-from ..base.fallback import log_fallback
+from ..engine.base.columnar import Columnar, Stack
+from ..engine.base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints
 from .rows import arrow, column_values, numbers_in_lists, rows_of, together
@@ -33,11 +34,12 @@ _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
 class Columns(Mapping[str, Any]):
-    """Some samples as columns, by name: what a function of many samples is given with `read(rows="columns")`.
+    """Some samples as columns, by name: what a function of many samples is given with
+    `read(rows="columns")`.
 
-    Numbers without nulls are NumPy arrays of the type they are stored in, read-only and without a copy where that can
-    be; all else is a list of the values that samples have. A column is made when it is first asked for; `arrow` is the
-    `pyarrow.RecordBatch` of all of them.
+    Numbers without nulls are NumPy arrays of the type they are stored in, read-only and without a
+    copy where that can be; all else is a list of the values that samples have. A column is made
+    when it is first asked for; `arrow` is the `pyarrow.RecordBatch` of all of them.
 
     >>> import pyarrow as pa
     >>> found = Columns(pa.RecordBatch.from_pydict({"x": [1, 2], "text": ["a", "b"]}))
@@ -55,7 +57,10 @@ class Columns(Mapping[str, Any]):
         names = {*rows[0]} if rows else set[str]()
         for row in rows:
             if {*row} != names:
-                raise DataError(f"a sample has {', '.join(row)}, another one {', '.join(rows[0])}: name columns=[...]")
+                raise DataError(
+                    f"a sample has {', '.join(row)}, another one {', '.join(rows[0])}: name "
+                    "columns=[...]"
+                )
         return cls(arrow().RecordBatch.from_pylist(list(rows)))
 
     def __getitem__(self, name: str) -> Any:
@@ -94,25 +99,31 @@ class Form:
         self.names: list[str] = schema.names
         self.numbers = [_STACKED.get(kind) for kind in kinds]
         self.lists = [numbers_in_lists(kind) for kind in schema.types]
-        self.texts = [place for place, kind in enumerate(kinds) if kind in ("string", "large_string")]
+        self.texts = [
+            place for place, kind in enumerate(kinds) if kind in ("string", "large_string")
+        ]
         self.listed = [kind in _TEXTS for kind in kinds]
         self.bare = [kind in _STACKED or kind in _TEXTS for kind in kinds]
-        # Values of other types may fail to become Python's, so they are made where an error still names their file.
+        # Values of other types may fail to become Python's, so they are made where an error still
+        # names their file.
         self.plain = [bare or lists for bare, lists in zip(self.bare, self.lists, strict=True)]
 
     def row(self, batch: Any, row: int, views: bool) -> dict[str, Any]:
         """One row of a record batch, or of a table."""
         return {
-            name: column[row].as_py() if bare else column_values(name, column.slice(row, 1), None, views)[0]
+            name: column[row].as_py()
+            if bare
+            else column_values(name, column.slice(row, 1), None, views)[0]
             for name, column, bare in zip(self.names, batch.columns, self.bare, strict=True)
         }
 
 
 class Block(Columnar):
-    """Rows of one record batch, in its order, or of a few. With `views` their arrays share its memory, as `rows_of`
-    says.
+    """Rows of one record batch, in its order, or of a few. With `views` their arrays share its
+    memory, as `rows_of` says.
 
-    Those of a few are put together where somebody looks, which is at a slice that lies within one of them as a rule.
+    Those of a few are put together where somebody looks, which is at a slice that lies within one
+    of them as a rule.
     """
 
     def __init__(
@@ -180,7 +191,9 @@ class Block(Columnar):
         return Columns(self.batch)
 
     def collated(self, stack: Stack) -> dict[str, Any]:
-        return {name: self._stacked(place, name, stack) for place, name in enumerate(self.form.names)}
+        return {
+            name: self._stacked(place, name, stack) for place, name in enumerate(self.form.names)
+        }
 
     def _stacked(self, place: int, name: str, stack: Stack) -> Any:
         kind, column = self.form.numbers[place], self.batch.column(place)
@@ -191,7 +204,9 @@ class Block(Columnar):
             return column.to_pylist()  # as texts are stacked: no look at each of them
         if not self.form.plain[place]:
             return stack([row[name] for row in self.rows()], f".{name}")
-        return stack(column_values(name, column, None, True), f".{name}")  # what stacks arrays copies them
+        return stack(
+            column_values(name, column, None, True), f".{name}"
+        )  # what stacks arrays copies them
 
 
 class OfColumns(ABC):
@@ -202,7 +217,8 @@ class OfColumns(ABC):
         """The rows at `indices`: a `Block`, or a list where that cannot be."""
 
     def decoding(self) -> tuple[int, int] | None:
-        """The bytes and rows of a group that is decoded for a row of it, on average; None where there is none."""
+        """The bytes and rows of a group that is decoded for a row of it, on average; None where
+        there is none."""
         return None
 
     def read(self, indices: Ints, /) -> list[Any]:
@@ -211,13 +227,18 @@ class OfColumns(ABC):
 
 
 def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
-    """Rows that were read in parts, part after part, in their order: `order` tells where each belongs."""
+    """Rows that were read in parts, part after part, in their order: `order` tells where each
+    belongs."""
     blocks = [part for part in parts if isinstance(part, Block)]
     try:
         if len(blocks) == len(parts) and (batches := _alike([block.batch for block in blocks])):
             whole = together(batches)
             if isinstance(whole, arrow().RecordBatch):
-                form = blocks[0].form if whole.schema.equals(blocks[0].batch.schema) else Form(whole.schema)
+                form = (
+                    blocks[0].form
+                    if whole.schema.equals(blocks[0].batch.schema)
+                    else Form(whole.schema)
+                )
                 return Block(_back(whole, order), True, form)
     except (arrow().ArrowInvalid, arrow().ArrowNotImplementedError) as error:
         log_fallback("columns of several sources", error)
@@ -229,7 +250,8 @@ def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
 
 
 def _alike(batches: list[Any]) -> list[Any]:
-    """Record batches as of one schema, where their columns differ in how they are stored alone; else none."""
+    """Record batches as of one schema, where their columns differ in how they are stored alone;
+    else none."""
     pa, first = arrow(), batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
         return batches
@@ -238,7 +260,9 @@ def _alike(batches: list[Any]) -> list[Any]:
     fields = list[Any]()
     for name in first.names:
         found = {batch.schema.field(name).type for batch in batches}
-        told = {kind for kind in found if not pa.types.is_null(kind)} or found  # of others nothing but nulls was seen
+        told = {
+            kind for kind in found if not pa.types.is_null(kind)
+        } or found  # of others nothing but nulls was seen
         wide = told if len(told) == 1 else set(map(_wide, told))
         if len(wide) > 1:
             return []
@@ -301,8 +325,8 @@ def of_batches(
     views: bool,
     few: Callable[[Ints, Ints], Any] | None = None,
 ) -> Sequence[Any]:
-    """Rows of the batches of a file, each of them asked for once where many rows are of it. `few` gathers rows that lie
-    far apart, of these batches, if it can."""
+    """Rows of the batches of a file, each of them asked for once where many rows are of it. `few`
+    gathers rows that lie far apart, of these batches, if it can."""
     if not indices.size:
         return []
     parts = starts.searchsorted(indices, "right") - 1
@@ -310,16 +334,30 @@ def of_batches(
         number = int(parts[0])
         whole, row = batch(number), int(indices[0] - starts[number])
         rows = [form.row(whole, row, views)]
-        return Block(whole, views, form, rows, np.asarray([row])) if isinstance(whole, arrow().RecordBatch) else rows
+        return (
+            Block(whole, views, form, rows, np.asarray([row]))
+            if isinstance(whole, arrow().RecordBatch)
+            else rows
+        )
     rows = indices - starts[parts]
     if bool((parts == parts[0]).all()):
         return of_batch(batch(int(parts[0])), rows, form, views=views)
     if _run(indices):
-        bounds = zip(range(int(parts[0]), int(parts[-1]) + 1), starts[parts[0] : parts[-1] + 1].tolist(), strict=True)
+        bounds = zip(
+            range(int(parts[0]), int(parts[-1]) + 1),
+            starts[parts[0] : parts[-1] + 1].tolist(),
+            strict=True,
+        )
         low, high = int(indices[0]), int(indices[-1]) + 1
         begun = [(number, max(low - begin, 0), begin) for number, begin in bounds]
-        pieces = [batch(number).slice(first, high - begin - first) for number, first, begin in begun]
-        if len(pieces) <= FEW and form.names and all(isinstance(piece, arrow().RecordBatch) for piece in pieces):
+        pieces = [
+            batch(number).slice(first, high - begin - first) for number, first, begin in begun
+        ]
+        if (
+            len(pieces) <= FEW
+            and form.names
+            and all(isinstance(piece, arrow().RecordBatch) for piece in pieces)
+        ):
             return Block.of(arrow().Table.from_batches(pieces), views, form)
         return of_batch(together(pieces), None, form, views=True)
     order = np.argsort(parts, kind="stable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..base.urls import without_secrets
+from ..engine.base.urls import without_secrets
 from ..errors import ConfigError
 
 _MOST_NAMES = 1_000_000
@@ -21,10 +21,13 @@ def braces(pattern: str) -> Iterator[str]:
     """
     if pattern.count("{") > _MOST_BRACES:
         raise ConfigError(
-            f"{without_secrets(pattern)[:60]!r}... has more than {_MOST_BRACES} braces: give a list, or a glob"
+            f"{without_secrets(pattern)[:60]!r}... has more than {_MOST_BRACES} braces: give a "
+            "list, or a glob"
         )
     if _meant(pattern) > _MOST_NAMES:
-        raise ConfigError(f"{without_secrets(pattern)[:60]!r} means more than {_MOST_NAMES:,} names: give a glob")
+        raise ConfigError(
+            f"{without_secrets(pattern)[:60]!r} means more than {_MOST_NAMES:,} names: give a glob"
+        )
     yield from _braces(pattern)
 
 

@@ -1,9 +1,11 @@
-"""What opening many files found out, kept in one file: one process of a machine looks at them, the others read that.
+"""What opening many files found out, kept in one file: one process of a machine looks at them, the
+others read that.
 
-A catalog holds size, time and rows of every file, and of small files of lines where each row begins. Whoever opens the
-files takes a lock, makes the catalog or compares it with the files as they are, and notes when that was. Another
-process that comes within a minute, while the first one runs, compares a few of the files and believes it of the others.
-Every file is compared once more when its first row is read.
+A catalog holds size, time and rows of every file, and of small files of lines where each row
+begins. Whoever opens the files takes a lock, makes the catalog or compares it with the files as
+they are, and notes when that was. Another process that comes within a minute, while the first one
+runs, compares a few of the files and believes it of the others. Every file is compared once more
+when its first row is read.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..base import machine, seams
-from ..base.progress import Progress
-from ..base.seams import Stat
+from ..engine.base import machine, seams
+from ..engine.base.progress import Progress
+from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
 from ..types import Ints
 from . import sidecar
@@ -45,15 +47,16 @@ Open = Callable[[Path, Offsets | None], File]
 
 
 class Kind(NamedTuple):
-    """Options of reading files. With `small`, small files are lines and get no index of their own."""
+    """Options of reading files. With `small`, small files are lines and get no index of their
+    own."""
 
     spelled: list[str]
     small: bool
 
 
 class Catalog(NamedTuple):
-    """What is known of each file. `marks` holds the offsets and checksums of the small ones, one after the other.
-    `look` tells when files and catalog were last compared."""
+    """What is known of each file. `marks` holds the offsets and checksums of the small ones, one
+    after the other. `look` tells when files and catalog were last compared."""
 
     path: Path
     look: Path
@@ -137,7 +140,11 @@ def of(
     with sidecar.locked(look.parent) as alone:
         kept = sidecar.place(stands, cache, "files")
         found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
-        if found is not None and _fresh(look) and not _changed(found, paths, keyed(len(paths), _SOME).tolist()):
+        if (
+            found is not None
+            and _fresh(look)
+            and not _changed(found, paths, keyed(len(paths), _SOME).tolist())
+        ):
             return found
         changed = [] if found is None else _changed(found, paths, range(len(paths)))
         if found is None or changed:
@@ -146,7 +153,9 @@ def of(
                 sidecar.log_changed(*changed)
             files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
-                place = sidecar.keep(kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local)
+                place = sidecar.keep(
+                    kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local
+                )
                 found = found._replace(path=place)
         now = Stat(machine.process(), int(machine.clock() * 1e9))
         with suppress(PenstockError):
@@ -176,18 +185,25 @@ def _stands(paths: Sequence[Path], kind: Kind) -> Path:
 
 
 def _fresh(look: Path) -> bool:
-    """Return whether another process, which still runs, compared the files with the catalog in the last minute."""
+    """Return whether another process, which still runs, compared the files with the catalog in the
+    last minute."""
     if not look.is_file():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))
-    if stamp is None or stamp.data.size == machine.process() or not machine.is_running(stamp.data.size):
+    if (
+        stamp is None
+        or stamp.data.size == machine.process()
+        or not machine.is_running(stamp.data.size)
+    ):
         return False
     return 0 <= int(machine.clock() * 1e9) - stamp.data.mtime <= _MINUTE
 
 
 def _changed(found: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
     """Return those of some files that are others than when the catalog was made."""
-    return [paths[number] for number in numbers if sidecar.stat(paths[number]) != found.stats[number]]
+    return [
+        paths[number] for number in numbers if sidecar.stat(paths[number]) != found.stats[number]
+    ]
 
 
 def _made(
@@ -231,8 +247,17 @@ def _made(
 
 def _encoded(catalog: Catalog) -> bytes:
     head = json.dumps([catalog.columns, catalog.types, catalog.schema]).encode()
-    numbers = np.column_stack([np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]).astype("<i8")
-    return b"".join([len(head).to_bytes(8, "little"), head, numbers.tobytes(), catalog.marks.astype("<u4").tobytes()])
+    numbers = np.column_stack(
+        [np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]
+    ).astype("<i8")
+    return b"".join(
+        [
+            len(head).to_bytes(8, "little"),
+            head,
+            numbers.tobytes(),
+            catalog.marks.astype("<u4").tobytes(),
+        ]
+    )
 
 
 def _read(kept: Path, look: Path, files: int) -> Catalog:
@@ -249,4 +274,6 @@ def _decoded(kept: Path, look: Path, body: memoryview, files: int) -> Catalog:
     marks = np.frombuffer(body, "<u4", offset=begin + numbers.nbytes)
     stats = [Stat(*stat) for stat in numbers[:, :4].tolist()]
     columns, types, schema = json.loads(bytes(body[8:begin]))
-    return Catalog(kept, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5]))
+    return Catalog(
+        kept, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5])
+    )

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..base import machine, seams
-from ..base.seams import Stat
-from ..base.spans import Spans, Stored, join_spans
+from ..engine.base import machine, seams
+from ..engine.base.seams import Stat
+from ..engine.base.spans import Spans, Stored, join_spans
 from ..stores import Range, Reach, Stores, is_far
 from ..types import Ints, Json, Sizes
 from . import sidecar
@@ -27,7 +27,8 @@ _HELD = 128 << 20  # bytes that are fetched ahead of a source
 
 
 class File(Protocol):
-    """One file of a source: its rows by index. `columns` are the names it gives, `None` where only the rows know."""
+    """One file of a source: its rows by index. `columns` are the names it gives, `None` where only
+    the rows know."""
 
     @property
     def columns(self) -> Sequence[str] | None: ...
@@ -54,8 +55,13 @@ def ranges_of(path: Path, starts: Ints, ends: Ints, of: int = 1) -> list[Range]:
     order, gap = np.argsort(starts, kind="stable"), gap_of(path)
     starts, ends = starts[order] // of * of, -(-ends[order] // of) * of
     cuts = np.flatnonzero(starts[1:] > np.maximum.accumulate(ends)[:-1] + gap) + 1
-    lows, highs = starts[np.concatenate([[0], cuts])], np.maximum.reduceat(ends, np.concatenate([[0], cuts]))
-    return [Range(str(path), low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
+    lows, highs = (
+        starts[np.concatenate([[0], cuts])],
+        np.maximum.reduceat(ends, np.concatenate([[0], cuts])),
+    )
+    return [
+        Range(str(path), low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+    ]
 
 
 def starts_of(sizes: Sequence[int] | Ints) -> Ints:
@@ -68,7 +74,8 @@ def by_part(
     indices: Ints,
     read: Callable[[int, Ints], list[Any]],
 ) -> list[Any]:
-    """Read rows from parts, every part once: `read(part, rows of that part)`. Results in the order asked.
+    """Read rows from parts, every part once: `read(part, rows of that part)`. Results in the order
+    asked.
 
     >>> by_part(starts_of([2, 3]), np.array([4, 0, 2]), lambda part, rows: [(part, r) for r in rows.tolist()])
     [(1, 2), (0, 0), (1, 0)]
@@ -92,7 +99,8 @@ def by_part(
 
 
 class Outline(NamedTuple):
-    """What a source knows of its files: the rows of each, their columns, and the version of each."""
+    """What a source knows of its files: the rows of each, their columns, and the version of
+    each."""
 
     rows: Sequence[int] | Ints
     columns: Sequence[str] | None
@@ -106,8 +114,8 @@ def outline_of(files: Sequence[File], paths: Sequence[Path]) -> Outline:
 
 
 class Counts(Protocol):
-    """What says how many tokens it makes of rows. `counted` is what it is known by, `lasting` whether that says enough
-    to keep what was counted.
+    """What says how many tokens it makes of rows. `counted` is what it is known by, `lasting`
+    whether that says enough to keep what was counted.
     """
 
     counted: str
@@ -131,7 +139,9 @@ class Asked(NamedTuple):
     eos: int | None = None
 
 
-def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]) -> list[Any]:
+def in_file_order(
+    starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]
+) -> list[Any]:
     """What lies at these bytes, read from front to back, in the order asked.
 
     >>> in_file_order(np.array([4, 0]), np.array([6, 2]), lambda starts, ends: starts.tolist())
@@ -147,8 +157,8 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
 
 
 class Decoding(NamedTuple):
-    """What reading a row of a file decodes, as its footer tells: the bytes and the rows of a row group on average, and
-    the bytes of all of the source."""
+    """What reading a row of a file decodes, as its footer tells: the bytes and the rows of a row
+    group on average, and the bytes of all of the source."""
 
     group: int
     rows: int
@@ -158,10 +168,11 @@ class Decoding(NamedTuple):
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `as_columns` says that functions of many samples are to have them as columns. `name` is what the source is called
-    where nobody gave it a name; `files` are its parts, `paths` and `stats` what was found of them. `lengths` finds the
-    sizes of all rows, where they can be known; `column` is the one that they are of, `counts` what makes as many
-    tokens of the rows. `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
+    `as_columns` says that functions of many samples are to have them as columns. `name` is what the
+    source is called where nobody gave it a name; `files` are its parts, `paths` and `stats` what
+    was found of them. `lengths` finds the sizes of all rows, where they can be known; `column` is
+    the one that they are of, `counts` what makes as many tokens of the rows. `asked` is what
+    `open_files` was asked for. No file is touched before a row of it is read.
     """
 
     def __init__(
@@ -216,7 +227,8 @@ class Chain:
 
     @property
     def types(self) -> Mapping[str, Kind]:
-        """The types of the columns, where the files tell them; the first file speaks for the others."""
+        """The types of the columns, where the files tell them; the first file speaks for the
+        others."""
         first = self.files[0] if len(self.files) else None
         return first.types if isinstance(first, Typed) else {}
 
@@ -226,7 +238,8 @@ class Chain:
         return self.paths[part], index - int(self._starts[part])
 
     def decoding(self) -> Decoding | None:
-        """What a row costs where whole groups of rows are decoded for it; the first file speaks for the others."""
+        """What a row costs where whole groups of rows are decoded for it; the first file speaks for
+        the others."""
         file = self.files[0] if len(self.files) else None
         found = file.decoding() if isinstance(file, OfColumns) else None
         if file is None or found is None or not len(file):
@@ -259,8 +272,8 @@ class Chain:
         return part, indices - self._starts[part]
 
     def foresees(self, reach: Reach, /) -> int:
-        """How many rows may be fetched ahead; none where it is of no use to those who read: what one process holds
-        others lack, but for the cache.
+        """How many rows may be fetched ahead; none where it is of no use to those who read: what
+        one process holds others lack, but for the cache.
         """
         kept = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
         if not (self._far and (reach == "process" or (reach == "machine" and kept))):
@@ -268,7 +281,8 @@ class Chain:
         return max(1, _HELD * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
     def ahead(self, indices: Ints, /, now: bool = False) -> bool:
-        """Begin to fetch what rows need that lie in a store, and are read soon or now; whether there was room."""
+        """Begin to fetch what rows need that lie in a store, and are read soon or now; whether
+        there was room."""
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
             return True
@@ -286,14 +300,19 @@ class Chain:
         order, found = np.argsort(parts, kind="stable"), list[Spans]()
         for some in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
             file = self.files[int(parts[some[0]])] if len(some) else None
-            spans = file.spans(indices[some] - self._starts[parts[some]]) if isinstance(file, Stored) else None
+            spans = (
+                file.spans(indices[some] - self._starts[parts[some]])
+                if isinstance(file, Stored)
+                else None
+            )
             if spans is None:
                 return None
             found.append(spans)
         return join_spans(found, order)
 
     def lengths(self) -> Sizes | None:
-        """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""
+        """The sizes of all rows, found when first asked for; `None` where nobody knows them without
+        reading."""
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()
         return self._lengths
@@ -302,7 +321,12 @@ class Chain:
         """What the files hold, found out when first asked for."""
         if self._digest is None:
             self._digest = file_digest(
-                self.paths, self.stats, self.read, len(self), json.dumps(self.describe()), self.cache
+                self.paths,
+                self.stats,
+                self.read,
+                len(self),
+                json.dumps(self.describe()),
+                self.cache,
             )
         return self._digest
 
@@ -311,7 +335,12 @@ class Chain:
         return {"rows": row_digest(self.read, rows)}
 
     def describe(self) -> Json:
-        """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""
+        """Format, number of rows and columns; `columns` is `None` where they are known only row by
+        row."""
         columns = self._columns
-        found = {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}
+        found = {
+            "format": self.format,
+            "rows": len(self),
+            "columns": None if columns is None else list(columns),
+        }
         return found if self.counts is None else {**found, "tokens": self.counts.counted}

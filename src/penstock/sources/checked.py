@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base import seams
-from ..base.progress import Progress
+from ..engine.base import seams
+from ..engine.base.progress import Progress
 from ..stores import is_far
 from . import sidecar, sums
 from .held import Held, Shared
@@ -21,9 +21,12 @@ HEAD = 64 << 10
 
 
 class Checked:
-    """The bytes of a file, each compared with its checksum where there are any. `kept` holds them."""
+    """The bytes of a file, each compared with its checksum where there are any. `kept` holds
+    them."""
 
-    def __init__(self, path: Path, origin: Path, held: Held, kept: Path | None = None, kind: int = 0) -> None:
+    def __init__(
+        self, path: Path, origin: Path, held: Held, kept: Path | None = None, kind: int = 0
+    ) -> None:
         self.path, self.origin, self._held = path, origin, held
         self._kept, self._kind = kept, kind
 
@@ -36,8 +39,8 @@ class Checked:
         return sums.read(self.path, start, length, self._sums(), str(self.origin))
 
     def head(self, start: int, length: int) -> bytes:
-        """As `read` gives them, near the beginning: of a file in a store all that is there is asked for at once, and
-        held, as several parts of it are wanted."""
+        """As `read` gives them, near the beginning: of a file in a store all that is there is asked
+        for at once, and held, as several parts of it are wanted."""
         most = min(HEAD, sidecar.stat(self.path).size)
         if not is_far(self.path) or start + length > most:
             return self.read(start, length)
@@ -56,20 +59,27 @@ class Checked:
         return found
 
     def compare(self, start: int, stop: int, whole: memoryview | None = None) -> None:
-        """Refuse the file where what lies there is not what it was; `whole` are its bytes where they are mapped."""
+        """Refuse the file where what lies there is not what it was; `whole` are its bytes where
+        they are mapped."""
         found = self._sums()
         if found is None or stop <= start:
             return None
         low = start // sums.BLOCK * sums.BLOCK
         if whole is not None:
-            return sums.compare(whole[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, found, str(self.origin))
+            return sums.compare(
+                whole[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, found, str(self.origin)
+            )
         for at in range(low, stop, sums.CHUNK):
             self.read(at, min(sums.CHUNK, stop - at))
         return None
 
     def _sums(self) -> Sums | None:
         kept = self._kept
-        return None if kept is None else self._held.get((kept, "sums"), lambda: (1, self._mapped(kept)))
+        return (
+            None
+            if kept is None
+            else self._held.get((kept, "sums"), lambda: (1, self._mapped(kept)))
+        )
 
     def _mapped(self, kept: Path) -> Sums:
         return np.frombuffer(sidecar.body(kept, self._kind, self.origin)[1], "<u4")
@@ -87,7 +97,8 @@ class Checked:
 
 
 class Wanted(NamedTuple):
-    """What is wanted of a file: the bytes of which file, which columns of it, and where what is made of it is kept."""
+    """What is wanted of a file: the bytes of which file, which columns of it, and where what is
+    made of it is kept."""
 
     data: Checked
     columns: Sequence[str] | None
@@ -136,7 +147,8 @@ def of_copy(copy: Path, origin: Path, held: Held, kind: int) -> Checked:
 
 
 def of_data(path: Path, held: Held, cache: str | Path | None) -> Checked:
-    """A file of the user's: compared where checksums of it were made, and not where there are none."""
+    """A file of the user's: compared where checksums of it were made, and not where there are
+    none."""
     known = sidecar.place(path, cache, "sums").exists()
     return Checked(path, path, held, make(path, cache, False) if known else None, sidecar.SUMS)
 
@@ -146,10 +158,18 @@ def make(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
 
     def made(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
-        with Progress(f"checksums of {path.name}", size, "bytes") as progress, sidecar.storage(path):
-            found = sums.of(seams.world.store.read(str(path), at, sums.CHUNK) for at in progress.chunks(sums.CHUNK))
+        with (
+            Progress(f"checksums of {path.name}", size, "bytes") as progress,
+            sidecar.storage(path),
+        ):
+            found = sums.of(
+                seams.world.store.read(str(path), at, sums.CHUNK)
+                for at in progress.chunks(sums.CHUNK)
+            )
         return size, found.tobytes()
 
     otherwise = sidecar.index(path, cache, "sums")
     place = sidecar.place(path, cache, "sums")
-    return sidecar.kept(place, sidecar.SUMS, path, made, otherwise=otherwise, rebuild=rebuild, summed=True)
+    return sidecar.kept(
+        place, sidecar.SUMS, path, made, otherwise=otherwise, rebuild=rebuild, summed=True
+    )

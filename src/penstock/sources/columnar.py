@@ -1,4 +1,5 @@
-"""Parquet and Arrow IPC files, read at random through pyarrow. Rows are dicts; see `rows_of` for their values."""
+"""Parquet and Arrow IPC files, read at random through pyarrow. Rows are dicts; see `rows_of` for
+their values."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
+from ..engine.base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..stores import Range, is_far
 from ..types import Ints
@@ -31,25 +32,32 @@ _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
 
 def footer_of(path: Path) -> tuple[Any, list[int], int]:
-    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and about the bytes of
-    one before it was compressed.
+    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and
+    about the bytes of one before it was compressed.
     """
     with _named(path):
         with opened(path) as file:
             footer = arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != sum(sizes):
-            raise ValueError(f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}")
-        # What is told of a single column is not looked at: where that is damaged, Arrow ends the process.
+            raise ValueError(
+                f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}"
+            )
+        # What is told of a single column is not looked at: where that is damaged, Arrow ends the
+        # process.
         looked_at = min(footer.num_row_groups, _GROUPS)
-        group = sum(footer.row_group(n).total_byte_size for n in range(looked_at)) // max(looked_at, 1)
+        group = sum(footer.row_group(n).total_byte_size for n in range(looked_at)) // max(
+            looked_at, 1
+        )
     return footer.schema.to_arrow_schema(), sizes, group
 
 
 class Parquet(OfColumns):
-    """One Parquet file. Opened, its footer alone is read; a row costs its row group, decoded once while it is held.
+    """One Parquet file. Opened, its footer alone is read; a row costs its row group, decoded once
+    while it is held.
 
-    The unit of reading is the row group, so rows at random over a file larger than the cache decode a whole row group
+    The unit of reading is the row group, so rows at random over a file larger than the cache decode
+    a whole row group
     for a few rows: write small row groups (a few MiB), or use Arrow files where that matters.
     """
 
@@ -86,10 +94,14 @@ class Parquet(OfColumns):
         """The rows at `indices`, each row group visited once."""
 
         def group(number: int) -> Any:
-            batch, wrapped = self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
+            batch, wrapped = self._shared.decoded.get(
+                (self._path, number), lambda: self._decoded(number)
+            )
             if wrapped:
                 rows = indices - self._starts[number]
-                self._require_held(number, {name: np.intersect1d(rows, places) for name, places in wrapped.items()})
+                self._require_held(
+                    number, {name: np.intersect1d(rows, places) for name, places in wrapped.items()}
+                )
             return batch
 
         with _named(self._path, indices):
@@ -124,12 +136,15 @@ class Parquet(OfColumns):
 
     def _read_group(self, group: int) -> tuple[Any, dict[str, Ints]]:
         pq: Any = arrow("pyarrow.parquet")
-        footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
+        footer = self._shared.files.get(
+            self._path, lambda: (1, pq.read_metadata(opened(self._path)))
+        )
         if self._data.known():
             for start, stop in _chunks(footer.row_group(group), self._conform.names):
                 self._data.compare(start, stop)
-        # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads are the loader's.
-        # What lies in a store is on its way already, and is waited for by this thread, which Ctrl-C can stop.
+        # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads
+        # are the loader's. What lies in a store is on its way already, and is waited for by this
+        # thread, which Ctrl-C can stop.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
@@ -138,37 +153,52 @@ class Parquet(OfColumns):
             return table, _wrapped(raw, file, group, self._conform.names, table)
 
     def _passed(self, start: int, stop: int) -> None:
-        """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are
-        decoded faster into memory that was in use.
+        """Let go of row groups that were read up to their end: who reads on does not come back, and
+        new ones are decoded faster into memory that was in use.
         """
         ends = self._starts[1:]
-        for group in range(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))):
+        for group in range(
+            int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))
+        ):
             self._shared.decoded.drop((self._path, group))
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the file these rows need; none where it lies on this machine, or they are decoded already."""
+        """Which bytes of the file these rows need; none where it lies on this machine, or they are
+        decoded already."""
         if not is_far(self._path):
             return []
         pq: Any = arrow("pyarrow.parquet")
-        footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
+        footer = self._shared.files.get(
+            self._path, lambda: (1, pq.read_metadata(opened(self._path)))
+        )
         groups = np.unique(np.searchsorted(self._starts, indices, side="right") - 1).tolist()
         lacking = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
-        parts = [part for group in lacking for part in _chunks(footer.row_group(group), self._conform.names)]
+        parts = [
+            part
+            for group in lacking
+            for part in _chunks(footer.row_group(group), self._conform.names)
+        ]
         return [Range(str(self._path), start, stop) for start, stop in parts]
 
     def _whole(self, group: int, rows: int) -> None:
         """Whether a row group holds as many rows as the footer says."""
         told = int(self._starts[group + 1] - self._starts[group])
         if rows != told:
-            raise DataError(f"row group {group} holds {rows:,} rows, its footer names {told:,}", where=str(self._path))
+            raise DataError(
+                f"row group {group} holds {rows:,} rows, its footer names {told:,}",
+                where=str(self._path),
+            )
 
     def _require_held(self, group: int, wrapped: Mapping[str, Ints]) -> None:
-        """Raise `DataError` if rows of a row group are among those whose timestamps Arrow cannot hold, by column."""
+        """Raise `DataError` if rows of a row group are among those whose timestamps Arrow cannot
+        hold, by column."""
         for name, rows in wrapped.items():
             if rows.size:
                 raise DataError(
-                    f"column {name!r} holds an int96 timestamp outside of the years 1677 to 2262, which nanoseconds of "
-                    "64 bits cannot hold: write the column in microseconds, or leave it out (columns=)",
+                    f"column {name!r} holds an int96 timestamp outside of the years 1677 to 2262, "
+                    "which nanoseconds of "
+                    "64 bits cannot hold: write the column in microseconds, or leave it out "
+                    "(columns=)",
                     where=f"{self._path}, row {int(self._starts[group] + rows[0])}",
                 )
 
@@ -186,21 +216,30 @@ def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where the columns of a row group lie, those of them that are read."""
     for number in range(group.num_columns):
         chunk = group.column(number)
-        if chunk.path_in_schema.split(".")[0] in columns or any("." in column for column in columns):
-            begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+        if chunk.path_in_schema.split(".")[0] in columns or any(
+            "." in column for column in columns
+        ):
+            begin = min(
+                chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset
+            )
             yield begin, begin + chunk.total_compressed_size
 
 
-def _wrapped(raw: Any, file: Any, group: int, names: Sequence[str], columns: Any) -> dict[str, Ints]:
-    """Return the rows of a row group, by column, whose int96 timestamps are not those that Arrow made of them.
+def _wrapped(
+    raw: Any, file: Any, group: int, names: Sequence[str], columns: Any
+) -> dict[str, Ints]:
+    """Return the rows of a row group, by column, whose int96 timestamps are not those that Arrow
+    made of them.
 
-    Arrow makes nanoseconds of 64 bits of them, which wrap around outside of the years 1677 to 2262. Milliseconds hold
-    all that int96 does, so the columns are read again in these.
+    Arrow makes nanoseconds of 64 bits of them, which wrap around outside of the years 1677 to 2262.
+    Milliseconds hold all that int96 does, so the columns are read again in these.
     """
     schema = file.schema_arrow
     kinds = {name: str(schema.field(name).type) for name in names}
     times = [name for name, kind in kinds.items() if "timestamp[ns" in kind or "extension" in kind]
-    if not times or all(file.schema.column(place).physical_type != "INT96" for place in range(len(file.schema))):
+    if not times or all(
+        file.schema.column(place).physical_type != "INT96" for place in range(len(file.schema))
+    ):
         return {}
     options = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "ms", "pre_buffer": False}
     with arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
@@ -210,13 +249,16 @@ def _wrapped(raw: Any, file: Any, group: int, names: Sequence[str], columns: Any
 
 
 def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
-    """Return the rows of a column of nanoseconds that are not those of the same column in milliseconds."""
+    """Return the rows of a column of nanoseconds that are not those of the same column in
+    milliseconds."""
 
     def differ(fine: Any, coarse: Any) -> npt.NDArray[np.bool_]:
         masks = [np.zeros(0, np.bool_)]
         for one, other in zip(leaves(fine), leaves(coarse), strict=True):
             if one.type != other.type:
-                ns, ms = (part.cast(arrow().int64()).fill_null(0).to_numpy() for part in (one, other))
+                ns, ms = (
+                    part.cast(arrow().int64()).fill_null(0).to_numpy() for part in (one, other)
+                )
                 masks.append(ns // 1_000_000 != ms)
         return np.concatenate(masks)
 
@@ -224,14 +266,17 @@ def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
     if arrow("pyarrow.types").is_timestamp(fine.type) or not values.any():
         return np.flatnonzero(values)
     rows = range(len(fine))
-    return np.asarray([row for row in rows if differ(fine.slice(row, 1), coarse.slice(row, 1)).any()], np.int64)
+    return np.asarray(
+        [row for row in rows if differ(fine.slice(row, 1), coarse.slice(row, 1)).any()], np.int64
+    )
 
 
 class Arrow(OfColumns):
-    """One Arrow IPC file, in the file or the stream format: mapped, its batches used where they lie.
+    """One Arrow IPC file, in the file or the stream format: mapped, its batches used where they
+    lie.
 
-    Compressed batches are decoded, and held for a while. A compressed stream decodes all its columns, and a stream with
-    dictionaries is held whole; the file format has neither limit.
+    Compressed batches are decoded, and held for a while. A compressed stream decodes all its
+    columns, and a stream with dictionaries is held whole; the file format has neither limit.
     """
 
     slow = False
@@ -275,13 +320,23 @@ class Arrow(OfColumns):
         return int(self._starts[-1])
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`, each batch visited once; lists of numbers are views of the file."""
+        """The rows at `indices`, each batch visited once; lists of numbers are views of the
+        file."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
 
         with _named(self._origin, indices):
-            stored = not (self._index.compressed or self._index.dictionaries or self._conform.changes)
+            stored = not (
+                self._index.compressed or self._index.dictionaries or self._conform.changes
+            )
             few = self._gather.take if stored else None
-            return of_batches(self._starts, indices, self._held, self._form, views=not self._index.compressed, few=few)
+            return of_batches(
+                self._starts,
+                indices,
+                self._held,
+                self._form,
+                views=not self._index.compressed,
+                few=few,
+            )
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
         """The values of the lists of a column, batch by batch, where they lie."""
@@ -316,7 +371,9 @@ class Arrow(OfColumns):
 
     def _map(self) -> tuple[int, Any]:
         found = mapped(self._path)
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))  # what is mapped stays, also if replaced
+        sidecar.unchanged(
+            self._path, self._stat, name=str(self._origin)
+        )  # what is mapped stays, also if replaced
         return 1, found
 
     def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
@@ -337,7 +394,9 @@ class Arrow(OfColumns):
             batch = whole[number]
         else:
             start, stop = index.places[number]
-            batch = arrow("pyarrow.ipc").read_record_batch(buffer.slice(start, stop - start), schema)
+            batch = arrow("pyarrow.ipc").read_record_batch(
+                buffer.slice(start, stop - start), schema
+            )
         batch = batch.select(self._conform.names)
         batch.validate()
         for column in batch.columns:
@@ -345,24 +404,33 @@ class Arrow(OfColumns):
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
         made = self._conform(batch)
-        return (made.get_total_buffer_size() if index.compressed or made is not batch else _MAPPED), made
+        return (
+            made.get_total_buffer_size() if index.compressed or made is not batch else _MAPPED
+        ), made
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
         for body in self._index.bodies if self._index.compressed else []:
             plausible(memoryview(buffer), *body)
         whole = list(self._opened(buffer))
-        return sum(batch.get_total_buffer_size() for batch in whole) if self._index.compressed else _MAPPED, whole
+        return sum(
+            batch.get_total_buffer_size() for batch in whole
+        ) if self._index.compressed else _MAPPED, whole
 
 
-def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path, some: bool = False) -> list[str]:
-    """Return the columns to read, all if none are named; with `some`, those of them that are there."""
+def _wanted(
+    names: Sequence[str], columns: Sequence[str] | None, path: Path, some: bool = False
+) -> list[str]:
+    """Return the columns to read, all if none are named; with `some`, those of them that are
+    there."""
     if len(set(names)) != len(names):
         raise DataError(f"two columns have one name: {', '.join(names)}", where=str(path))
     if some and columns is not None:
         return [column for column in columns if column in names]
     for column in columns or ():
         if column not in names:
-            raise ConfigError(f"{path}: there is no column {column!r}; the columns are {', '.join(names)}")
+            raise ConfigError(
+                f"{path}: there is no column {column!r}; the columns are {', '.join(names)}"
+            )
     return list(names if columns is None else columns)
 
 
@@ -373,7 +441,14 @@ def _named(path: Path, indices: Ints | None = None) -> Generator[None]:
         yield
     except PenstockError:
         raise
-    except (arrow().ArrowException, OSError, ValueError, OverflowError, struct.error, IndexError) as error:
+    except (
+        arrow().ArrowException,
+        OSError,
+        ValueError,
+        OverflowError,
+        struct.error,
+        IndexError,
+    ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise StorageError(f"{path}: {error}") from error
         where = str(path)

@@ -11,24 +11,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base import seams
-from ..base.progress import Progress
+from ..engine.base import seams
+from ..engine.base.progress import Progress
 from ..errors import DataError, missing_extra
 from ..stores import is_far
 from . import sidecar
 from .paths import PACKED
 
 _PIECE = 1 << 20
-_BITE = {".gz": 64 << 10}.get  # so that a bomb unfolds in the memory of one bite, of 128 MiB at most
+_BITE = {
+    ".gz": 64 << 10
+}.get  # so that a bomb unfolds in the memory of one bite, of 128 MiB at most
 _CHECK = 64 << 20  # bytes written between two looks at the free space
-_RATIO, _LARGE = 250, 256 << 20  # a bomb: more bytes than this for each of the archive's, and more than this in all
+_RATIO, _LARGE = (
+    250,
+    256 << 20,
+)  # a bomb: more bytes than this for each of the archive's, and more than this in all
 _GZIP = 31
-_WINDOW = "too much memory"  # what libzstd says of a window above 128 MiB, as `zstd --long=31` asks for
+_WINDOW = (
+    "too much memory"  # what libzstd says of a window above 128 MiB, as `zstd --long=31` asks for
+)
 
 
-def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False) -> Path:
-    """The file itself, or where it is an archive its unpacked copy in the cache. What must lie `here`, on
-    this machine, and lies in a store, is copied there too.
+def plain(
+    origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False
+) -> Path:
+    """The file itself, or where it is an archive its unpacked copy in the cache. What must lie
+    `here`, on this machine, and lies in a store, is copied there too.
     """
     if origin.suffix.lower() not in PACKED:
         return _fetched(origin, cache, rebuild) if here and is_far(origin) else origin
@@ -57,14 +66,17 @@ def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
             for at in progress.chunks(_PIECE):
                 file.write(seams.world.store.read(str(origin), at, _PIECE))
 
-    return sidecar.copy(sidecar.cached(origin, cache, origin.name), sidecar.UNPACKED, origin, write, rebuild=rebuild)
+    return sidecar.copy(
+        sidecar.cached(origin, cache, origin.name), sidecar.UNPACKED, origin, write, rebuild=rebuild
+    )
 
 
 def sane(unpacked: int, packed: int, origin: Path) -> None:
     """Refuse an archive that unfolds to far more than data does."""
     if unpacked > max(_LARGE, _RATIO * packed):
         raise DataError(
-            f"it unfolds to more than {_RATIO} times its {packed:,} bytes: unpack it by hand if it is to be read",
+            f"it unfolds to more than {_RATIO} times its {packed:,} bytes: unpack it by hand if it "
+            "is to be read",
             where=str(origin),
         )
 
@@ -103,8 +115,10 @@ def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> It
             except Exception as error:  # each package has an error of its own
                 if _WINDOW in str(error):
                     raise DataError(
-                        "it need not be damaged: its zstd frame asks for a window of more than 128 MiB, and so for "
-                        f"more memory than is given to it. Pack anew: zstd -dc --long=31 {origin.name} | zstd -o NEW",
+                        "it need not be damaged: its zstd frame asks for a window of more than 128 "
+                        "MiB, and so for "
+                        "more memory than is given to it. Pack anew: zstd -dc --long=31 "
+                        f"{origin.name} | zstd -o NEW",
                         where=str(origin),
                     ) from error
                 raise DataError(f"damaged archive: {error}", where=str(origin)) from error

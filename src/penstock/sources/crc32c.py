@@ -1,8 +1,10 @@
-"""CRC-32C of many records at once, by tables: the checksum of TFRecord files, which neither Python nor NumPy has.
+"""CRC-32C of many records at once, by tables: the checksum of TFRecord files, which neither Python
+nor NumPy has.
 
-The sum is linear: what a byte adds depends on its value and on how many bytes follow it. Records are cut into blocks
-from their ends on; the bytes of all blocks are looked up at once, and the blocks of a record are put together by
-moving each as many bytes as follow it, a power of two at a time.
+The sum is linear: what a byte adds depends on its value and on how many bytes follow it. Records
+    are cut into blocks
+from their ends on; the bytes of all blocks are looked up at once, and the blocks of a record are
+put together by moving each as many bytes as follow it, a power of two at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def crc32c(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Sums:
         moved = np.flatnonzero(behind >> bit & 1)
         found[moved] = _moved(found[moved], power + bit)
     sums = np.bitwise_xor.reduceat(found, stops - counts)
-    begun = np.full(len(sums), _ALL)  # of records too short for that, it is added as it stands behind their bytes
+    begun = np.full(
+        len(sums), _ALL
+    )  # of records too short for that, it is added as it stands behind their bytes
     for place in range(3):
         begun = np.where(sizes > place, _moved(begun, 0), begun)
     return np.where(sizes < 4, sums ^ begun, sums) ^ _ALL
@@ -90,4 +94,9 @@ def _moves(power: int) -> npt.NDArray[np.uint32]:
 
 def _moved(sums: Any, power: int) -> Any:
     table = _moves(power)
-    return table[0][sums & 255] ^ table[1][sums >> 8 & 255] ^ table[2][sums >> 16 & 255] ^ table[3][sums >> 24]
+    return (
+        table[0][sums & 255]
+        ^ table[1][sums >> 8 & 255]
+        ^ table[2][sums >> 16 & 255]
+        ^ table[3][sums >> 24]
+    )

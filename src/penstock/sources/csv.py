@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..base.limits import CSV_COLUMNS, CSV_ROW
-from ..base.progress import Progress
+from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
+from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
 from .convert import sane
@@ -30,15 +30,19 @@ _BLOCK = 1 << 20  # bytes that are parsed together
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
 _EXACT = 1 << 53  # up to here every whole number is a double
 _WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of numbers that doubles may round
-_BAD = re.compile(r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
+_BAD = re.compile(
+    r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
+)
 
 Types = Mapping[str, str]
 """The type of each column, as Arrow spells it."""
 
 
-def table(origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False) -> Path:
-    """The Arrow file made from a CSV file (packed or not) with a header row. Its columns have the types that all their
-    values fit, or those given where these are others.
+def table(
+    origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False
+) -> Path:
+    """The Arrow file made from a CSV file (packed or not) with a header row. Its columns have the
+    types that all their values fit, or those given where these are others.
     """
     pa = arrow()
 
@@ -46,7 +50,9 @@ def table(origin: Path, *, cache: str | Path | None, types: Types | None = None,
         try:
             _convert(origin, file, dict(types or {}))
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise DataError(f"not a CSV file that can be read: {error}", where=str(origin)) from error
+            raise DataError(
+                f"not a CSV file that can be read: {error}", where=str(origin)
+            ) from error
         except OSError as error:
             if error.errno is not None:
                 raise
@@ -55,12 +61,15 @@ def table(origin: Path, *, cache: str | Path | None, types: Types | None = None,
     name = f"{origin.name}.arrow"
     if types is not None:
         own = table(origin, cache=cache, rebuild=rebuild)
-        if (found := _types_of(own)) == {column: types.get(column, kind) for column, kind in found.items()}:
+        if (found := _types_of(own)) == {
+            column: types.get(column, kind) for column, kind in found.items()
+        }:
             return own
-        name = (
-            f"{origin.name}.{hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6).hexdigest()}.arrow"
-        )
-    return sidecar.copy(sidecar.cached(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild)
+        digest = hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6)
+        name = f"{origin.name}.{digest.hexdigest()}.arrow"
+    return sidecar.copy(
+        sidecar.cached(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
+    )
 
 
 def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
@@ -76,7 +85,9 @@ def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> T
         rounded = [_whole(table(path, cache=cache), doubles) for path in paths] if doubles else []
         return found | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return remembered(paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache)
+    return remembered(
+        paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache
+    )
 
 
 def _both(one: str, other: str) -> str:
@@ -107,7 +118,11 @@ def _whole(table: Path, doubles: set[str]) -> set[str]:
     """Which of these columns hold whole numbers in this file that a double would round."""
     with sidecar.storage(table):
         reader = arrow("pyarrow.ipc").open_file(mapped(table))
-    names = [field.name for field in reader.schema if field.name in doubles and str(field.type) == "int64"]
+    names = [
+        field.name
+        for field in reader.schema
+        if field.name in doubles and str(field.type) == "int64"
+    ]
     found = set[str]()
     for number in range(reader.num_record_batches if names else 0):
         batch = reader.get_batch(number)
@@ -119,8 +134,8 @@ def _whole(table: Path, doubles: set[str]) -> set[str]:
 
 
 def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
-    """Write the table; a value that does not fit the type that the first block suggested widens it, from the start, and
-    whole numbers that would be rounded stay texts.
+    """Write the table; a value that does not fit the type that the first block suggested widens it,
+    from the start, and whole numbers that would be rounded stay texts.
     """
     pa, block = arrow(), _BLOCK
     for _ in range(1000):
@@ -133,11 +148,15 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
                 return
             types.update(dict.fromkeys(rounded, "string"))
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error) and block < CSV_ROW:  # a row that is longer than what is parsed together
+            if (
+                "straddling" in str(error) and block < CSV_ROW
+            ):  # a row that is longer than what is parsed together
                 block *= 8
                 continue
             found = _BAD.search(str(error))
-            kind = found and (_kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string"))
+            kind = found and (
+                _kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string")
+            )
             if found and found[2] == "int64" and _WHOLE.fullmatch(found[3]):
                 kind = "string"  # more than 64 bits
             if found is None or found[2] == "string":
@@ -161,7 +180,11 @@ def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]
         ):
             for batch in reader:
                 writer.write_batch(batch)
-                large |= {name for name in doubles if _any_large(batch.column(name).to_numpy(zero_copy_only=False))}
+                large |= {
+                    name
+                    for name in doubles
+                    if _any_large(batch.column(name).to_numpy(zero_copy_only=False))
+                }
                 sane(file.tell(), size, origin)
                 progress.tell(stream.raw.tell())
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
@@ -175,11 +198,13 @@ def _any_large(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
-    """Which of these columns hold numbers written as digits alone that a double would round: numbers of things, mostly,
-    of which different ones would become equal.
+    """Which of these columns hold numbers written as digits alone that a double would round:
+    numbers of things, mostly, of which different ones would become equal.
     """
     pc, csv = arrow("pyarrow.compute"), arrow("pyarrow.csv")
-    texts = csv.ConvertOptions(include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string")))
+    texts = csv.ConvertOptions(
+        include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string"))
+    )
     found = set[str]()
     with _Stream(origin) as stream, _reader(stream, block, texts) as reader:
         for batch in reader:
@@ -192,8 +217,8 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
 
 
 class _Stream(io.RawIOBase):
-    """The text of a CSV file, unpacked as it is read; its end is remembered. A header that no newline ends gets one:
-    Arrow takes it for no file at all.
+    """The text of a CSV file, unpacked as it is read; its end is remembered. A header that no
+    newline ends gets one: Arrow takes it for no file at all.
     """
 
     def __init__(self, origin: Path) -> None:
@@ -201,17 +226,27 @@ class _Stream(io.RawIOBase):
         packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
         self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
-        self._origin, self._tail, self._quotes, self._lines, self._columns = origin, b"", 0, False, 1
+        self._origin, self._tail, self._quotes, self._lines, self._columns = (
+            origin,
+            b"",
+            0,
+            False,
+            1,
+        )
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
         found: bytes = self._text.read(None if size < 0 else size)
-        if not self._lines:  # Arrow takes some KiB for every column before it tells how many there are
+        if (
+            not self._lines
+        ):  # Arrow takes some KiB for every column before it tells how many there are
             self._columns += re.split(rb"[\r\n]", found, maxsplit=1)[0].count(b",")
             if self._columns > CSV_COLUMNS:
-                raise DataError(f"its header has more than {CSV_COLUMNS:,} columns", where=str(self._origin))
+                raise DataError(
+                    f"its header has more than {CSV_COLUMNS:,} columns", where=str(self._origin)
+                )
         self._lines = self._lines or b"\n" in found or b"\r" in found
         if not self._lines and 0 < len(found) < size:
             found += self._text.read(size - len(found)) or b"\n"
@@ -224,14 +259,23 @@ class _Stream(io.RawIOBase):
         super().close()
 
     def closed_quotes(self, last: Any) -> None:
-        """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed all rows after it."""
-        odd, text = self._quotes % 2 == 1, str(last)  # even they are where a text that is not quoted has one, too
+        """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed
+        all rows after it."""
+        odd, text = (
+            self._quotes % 2 == 1,
+            str(last),
+        )  # even they are where a text that is not quoted has one, too
         spelled = b'"' + text.replace('"', '""').encode()
         plain = len(spelled) <= _TAIL and text.strip('"') != ""
-        opened = self._tail.endswith(spelled[-_TAIL:]) if last not in (None, "") and (odd or plain) else False
+        opened = (
+            self._tail.endswith(spelled[-_TAIL:])
+            if last not in (None, "") and (odd or plain)
+            else False
+        )
         if opened or (odd and re.search(rb'(^|[,\r\n])"\Z', self._tail)):
             raise DataError(
-                "a quote is not closed: the last value would hold the rest of the file", where=str(self._origin)
+                "a quote is not closed: the last value would hold the rest of the file",
+                where=str(self._origin),
             )
 
 
@@ -255,8 +299,21 @@ def _kind(value: str) -> str:
 
 def _type(kind: str) -> Any:
     pa = arrow()
-    known = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s"), pa.string()]
-    known += [pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")]
+    known = [
+        pa.null(),
+        pa.int64(),
+        pa.bool_(),
+        pa.float64(),
+        pa.date32(),
+        pa.time32("s"),
+        pa.string(),
+    ]
+    known += [
+        pa.timestamp("s"),
+        pa.timestamp("ns"),
+        pa.timestamp("s", "UTC"),
+        pa.timestamp("ns", "UTC"),
+    ]
     return {str(each): each for each in known}.get(kind, pa.string())
 
 
@@ -266,5 +323,7 @@ def _sound(schema: Any, origin: Path) -> Any:
         raise DataError(f"the header names {', '.join(sorted(twice))} twice", where=str(origin))
     for field in schema:
         if str(field.type) == "binary":
-            raise DataError(f"the column {field.name!r} holds bytes that are not UTF-8", where=str(origin))
+            raise DataError(
+                f"the column {field.name!r} holds bytes that are not UTF-8", where=str(origin)
+            )
     return schema

@@ -1,7 +1,7 @@
 """`tf.train.Example` and `SequenceExample`, read without TensorFlow.
 
-Numbers are arrays of one axis (int64, float32), however many there are; bytes are a list of them. A feature of a
-sequence is a list of these, one for each step.
+Numbers are arrays of one axis (int64, float32), however many there are; bytes are a list of them. A
+feature of a sequence is a list of these, one for each step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 class Examples:
-    """Makes rows of records; with `columns`, only these features, and `__record__` for the record as it is.
+    """Makes rows of records; with `columns`, only these features, and `__record__` for the record
+    as it is.
 
     >>> Examples(["__record__"])(b"any bytes")
     {'__record__': b'any bytes'}
@@ -39,7 +40,8 @@ class Examples:
             row = example(record)
         except (ValueError, IndexError) as error:
             raise ValueError(
-                f"it is no tf.train.Example ({error}); columns=[{RECORD!r}] gives records as they are"
+                f"it is no tf.train.Example ({error}); columns=[{RECORD!r}] gives records as they "
+                "are"
             ) from error
         return row if self._columns is None else chosen({**row, RECORD: record}, self._columns)
 
@@ -51,7 +53,11 @@ def example(record: bytes) -> dict[str, Any]:
         if number in (1, 2) and isinstance(body, memoryview):
             for _, entry in _entries(body):
                 name, value = _entry(entry)
-                found[name] = _feature(value) if number == 1 else [_feature(each) for _, each in _entries(value)]
+                found[name] = (
+                    _feature(value)
+                    if number == 1
+                    else [_feature(each) for _, each in _entries(value)]
+                )
     return {name: found[name] for name in sorted(found)}
 
 
@@ -79,7 +85,9 @@ def _feature(body: memoryview) -> Any:
             value = [bytes(part) for part in parts if isinstance(part, memoryview)]
         else:
             pieces = [np.zeros(0, np.float32 if number == 2 else np.int64)]
-            value = np.concatenate(pieces + [_floats(part) if number == 2 else _ints(part) for part in parts])
+            value = np.concatenate(
+                pieces + [_floats(part) if number == 2 else _ints(part) for part in parts]
+            )
     return value
 
 
@@ -104,12 +112,15 @@ def _ints(part: memoryview | int) -> npt.NDArray[np.int64]:
     found = np.zeros(len(starts), np.uint64)
     for place in range(int(sizes.max(initial=0))):
         more = np.flatnonzero(sizes > place)
-        found[more] |= (data[starts[more] + place] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * place)
+        found[more] |= (data[starts[more] + place] & np.uint8(127)).astype(np.uint64) << np.uint64(
+            7 * place
+        )
     return found.view(np.int64)
 
 
 def _fields(body: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a message: number, and bytes or an integer. Floats of four bytes are given as bytes."""
+    """The fields of a message: number, and bytes or an integer. Floats of four bytes are given as
+    bytes."""
     at, size = 0, len(body)
     while at < size:
         key, at = _varint(body, at)

@@ -40,21 +40,27 @@ def row_of(source: object, index: int) -> tuple[Path, int] | None:
 
 
 def file_and_row(source: object, index: int) -> str:
-    """Return ": file, row n" for a row of a source of files, for notes of errors; nothing for other sources."""
+    """Return ": file, row n" for a row of a source of files, for notes of errors; nothing for other
+    sources."""
     found = row_of(source, index)
     return f": {found[0]}, row {found[1]}" if found else ""
 
 
 class Keys:
-    """What one column of a source holds, row by row: the names of its samples, `__key__` in archives."""
+    """What one column of a source holds, row by row: the names of its samples, `__key__` in
+    archives."""
 
     def __init__(self, source: object, column: str) -> None:
         asked: Asked | None = getattr(source, "asked", None)
         self._column, self._source = column, cast(Any, source)
-        if asked is not None and (asked.columns is not None or getattr(source, "format", "") in ("parquet", "arrow")):
+        if asked is not None and (
+            asked.columns is not None or getattr(source, "format", "") in ("parquet", "arrow")
+        ):
             paths, form, _, cache, _, split, where, dtype, eos = asked
             try:
-                self._source = open_files(paths, form, [column], cache, None, split, where, dtype, eos)
+                self._source = open_files(
+                    paths, form, [column], cache, None, split, where, dtype, eos
+                )
             except ConfigError:  # there is no such column
                 self._source = None
 
@@ -65,7 +71,8 @@ class Keys:
         different, back = np.unique(indices, return_inverse=True)
         rows = self._source.read(different)
         found = [
-            _text(cast("dict[str, Any]", row).get(self._column)) if isinstance(row, dict) else None for row in rows
+            _text(cast("dict[str, Any]", row).get(self._column)) if isinstance(row, dict) else None
+            for row in rows
         ]
         return [found[place] for place in back.tolist()]
 

@@ -1,4 +1,5 @@
-"""Folders that are one dataset by themselves: an index in them tells which files are its data, and in what order."""
+"""Folders that are one dataset by themselves: an index in them tells which files are its data, and
+in what order."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ ZARR = ("zarr.json", ".zarray", ".zgroup")
 """The metadata of a Zarr folder, which stands for all of it."""
 
 Listed: TypeAlias = Callable[[dict[str, Any], Path], Iterable[list[str]] | None]
-"""The files that an index lists, each by all names that it may have; `None` where it is no such index."""
+"""The files that an index lists, each by all names that it may have; `None` where it is no such
+index."""
 
 
 def files(folder: Path) -> list[Path] | None:
@@ -37,7 +39,8 @@ def files(folder: Path) -> list[Path] | None:
 
 
 def lance_version(manifest: Path) -> int:
-    """The version of a Lance dataset that a manifest is of; new ones count down from the largest number of 64 bits.
+    """The version of a Lance dataset that a manifest is of; new ones count down from the largest
+    number of 64 bits.
 
     >>> lance_version(Path("3.manifest")), lance_version(Path("18446744073709551613.manifest"))
     (3, 2)
@@ -47,7 +50,8 @@ def lance_version(manifest: Path) -> int:
 
 
 def _listed(folder: Path, index: Path, pattern: str, listed: Listed) -> list[Path] | None:
-    """The files that an index lists; `None` where a file of this name is no index, but data itself."""
+    """The files that an index lists; `None` where a file of this name is no index, but data
+    itself."""
     try:
         found = meta.read(index)
     except DataError:
@@ -83,7 +87,8 @@ def _saved(found: dict[str, Any], index: Path) -> list[list[str]] | None:
         return None
     if found.get("_indices_data_files") or found.get("_indices_files"):
         raise ConfigError(
-            f"{index}: the rows are chosen by a file of indices: save it once more, by datasets 2 or later"
+            f"{index}: the rows are chosen by a file of indices: save it once more, by datasets 2 "
+            "or later"
         )
     try:
         return [[str(file["filename"])] for file in found["_data_files"]]
@@ -112,8 +117,17 @@ def _there(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Pa
     for each in names:
         for name in each:
             place = PurePosixPath(name)
-            if not name or place.is_absolute() or ".." in place.parts or "\\" in name or "\0" in name:
-                raise DataError(f"the file {name!r} does not lie below this folder, and is not read", where=str(index))
+            if (
+                not name
+                or place.is_absolute()
+                or ".." in place.parts
+                or "\\" in name
+                or "\0" in name
+            ):
+                raise DataError(
+                    f"the file {name!r} does not lie below this folder, and is not read",
+                    where=str(index),
+                )
         path = next((folder / name for name in each if (folder / name).is_file()), None)
         if path is None:
             raise DataError(f"the file {each[0]!r} is missing", where=str(index))
@@ -123,18 +137,27 @@ def _there(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Pa
 def part(folder: str | Path, split: str) -> Path:
     """The folder of this name below another, where it is a dataset."""
     found = located(folder) / split
-    if not split or PurePosixPath(split).name != split or not found.is_dir() or files(found) is None:
+    if (
+        not split
+        or PurePosixPath(split).name != split
+        or not found.is_dir()
+        or files(found) is None
+    ):
         raise ConfigError(
-            f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, has splits; "
+            f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, "
+            "has splits; "
             f"{told(folder)!r} has none of this name"
         )
     return found
 
 
 def whole(files: Sequence[Path]) -> list[Path]:
-    """All the files that data lies in: of a Zarr folder, its chunks too, but not what other tools leave there."""
+    """All the files that data lies in: of a Zarr folder, its chunks too, but not what other tools
+    leave there."""
     found = list[Path]()
     for path in files:
         inside = path.parent.rglob("*") if path.name in ZARR else [path]
-        found += sorted(one for one in inside if one.is_file() and not is_metadata(PurePosixPath(one.name)))
+        found += sorted(
+            one for one in inside if one.is_file() and not is_metadata(PurePosixPath(one.name))
+        )
     return found

@@ -13,7 +13,8 @@ Open: TypeAlias = Callable[[Wanted], File]
 
 
 def opener_of(kind: str) -> Open | None:
-    """How files of this format are opened; None for those that are ours. What reads it is imported when it is needed.
+    """How files of this format are opened; None for those that are ours. What reads it is imported
+    when it is needed.
 
     >>> opener_of("jsonl") is None
     True

@@ -1,8 +1,8 @@
 """Rows that lie far apart in a mapped Arrow file, put together straight from its bytes.
 
-Arrow takes rows from one batch at a time; of 64 rows in 64 batches the steps around that cost more than the bytes. Here
-the places of the values of all rows are worked out at once. The bytes of a batch are looked at only after the batch was
-opened and checked, as for every other way to read it.
+Arrow takes rows from one batch at a time; of 64 rows in 64 batches the steps around that cost more
+than the bytes. Here the places of the values of all rows are worked out at once. The bytes of a
+batch are looked at only after the batch was opened and checked, as for every other way to read it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ _LARGEST = 1 << 31  # bytes that 32-bit offsets tell
 
 
 class Gather:
-    """The places of the buffers of a file, of the batches seen so far. `held` opens and checks a batch."""
+    """The places of the buffers of a file, of the batches seen so far. `held` opens and checks a
+    batch."""
 
-    def __init__(self, schema: Any, batches: int, mapped: Callable[[], Any], held: Callable[[int], Any]) -> None:
+    def __init__(
+        self, schema: Any, batches: int, mapped: Callable[[], Any], held: Callable[[int], Any]
+    ) -> None:
         self._schema, self._mapped, self._held = schema, mapped, held
         self._known = np.zeros(batches, np.bool_)
         # For each column and batch: where the values begin and, where they have offsets, those.
@@ -32,7 +35,8 @@ class Gather:
         self._offsets = np.full((len(schema), batches), _UNKNOWN)
 
     def take(self, batches: Ints, rows: Ints) -> Any:
-        """A record batch of these rows of these batches, in their order; None where it would be too large."""
+        """A record batch of these rows of these batches, in their order; None where it would be too
+        large."""
         for number in np.unique(batches[~self._known[batches]]).tolist():
             self._look(number)
         buffer = self._mapped()
@@ -44,7 +48,9 @@ class Gather:
                 column = self._column(data, place, field.type, batches, rows)
             if column is None:
                 pairs = zip(batches.tolist(), rows.tolist(), strict=True)
-                column = arrow().concat_arrays([self._held(n).column(place).slice(row, 1) for n, row in pairs])
+                column = arrow().concat_arrays(
+                    [self._held(n).column(place).slice(row, 1) for n, row in pairs]
+                )
             columns.append(column)
         return arrow().RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -54,7 +60,9 @@ class Gather:
             self._values[place, number], self._offsets[place, number] = _places(column, base, size)
         self._known[number] = True
 
-    def _column(self, data: npt.NDArray[np.uint8], place: int, kind: Any, batches: Ints, rows: Ints) -> Any:
+    def _column(
+        self, data: npt.NDArray[np.uint8], place: int, kind: Any, batches: Ints, rows: Ints
+    ) -> Any:
         pa, begin = arrow(), self._values[place, batches]
         if (width := _WIDTHS.get(str(kind)) or _offsets_in(kind)) is None:
             dtype = numpy_dtype(kind)
@@ -70,7 +78,9 @@ class Gather:
             return None
         view = memoryview(cast(Any, data))
         lows, highs = (begin + starts * each).tolist(), (begin + stops * each).tolist()
-        joined = pa.py_buffer(b"".join([view[low:high] for low, high in zip(lows, highs, strict=True)]))
+        joined = pa.py_buffer(
+            b"".join([view[low:high] for low, high in zip(lows, highs, strict=True)])
+        )
         told = pa.py_buffer(ends.astype(f"<i{width}"))
         if not hasattr(kind, "value_type"):
             return pa.Array.from_buffers(kind, len(rows), [None, told, joined])
@@ -84,11 +94,16 @@ def _offsets_in(kind: Any) -> int | None:
 
 
 def _places(column: Any, base: int, size: int) -> tuple[int, int]:
-    """Where the values of a column begin in the file, and its offsets; `_NO` where it is none of those that are simple:
-    numbers, texts and lists of numbers, without nulls."""
+    """Where the values of a column begin in the file, and its offsets; `_NO` where it is none of
+    those that are simple: numbers, texts and lists of numbers, without nulls."""
     kind, buffers = column.type, column.buffers()
     wide = _WIDTHS.get(str(kind)) or _offsets_in(kind)
-    if column.null_count or column.offset or not len(column) or (wide is None and not _number(kind)):
+    if (
+        column.null_count
+        or column.offset
+        or not len(column)
+        or (wide is None and not _number(kind))
+    ):
         return _NO, _NO
     values = buffers[1]
     if wide is not None:

@@ -1,4 +1,5 @@
-"""Things kept for a while: mapped files and decoded row groups, the least recently used going first."""
+"""Things kept for a while: mapped files and decoded row groups, the least recently used going
+first."""
 
 from __future__ import annotations
 
@@ -8,16 +9,18 @@ from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from ..base.machine import lock, process
+from ..engine.base.machine import lock, process
 
 
 class Held:
     """A bounded cache that several threads may use at once; it is dropped on pickling.
 
-    There is no lock around the table, which a fork could leave taken: every step on it is one atomic call of a dict,
-    because paths in keys are made texts (to hash a path runs Python, and lets other threads in). When several threads
-    want the same missing value, one makes it and the others wait, by a lock of that value in this process. The newest
-    value is kept even where it alone is over the limit, as decoding it again for every read would be worse.
+    There is no lock around the table, which a fork could leave taken: every step on it is one
+        atomic call of a dict,
+    because paths in keys are made texts (to hash a path runs Python, and lets other threads in).
+    When several threads want the same missing value, one makes it and the others wait, by a lock of
+    that value in this process. The newest value is kept even where it alone is over the limit, as
+    decoding it again for every read would be worse.
 
     >>> held = Held(limit=2)
     >>> held.get("a", lambda: (1, "made"))
@@ -81,17 +84,22 @@ class Held:
             cost, value = made = make()
             self._values[key] = made
             self._making.pop(turn, None)
-        # Threads that add at the same moment may lose a cost here; it is found when the sum is next taken.
+        # Threads that add at the same moment may lose a cost here; it is found when the sum is next
+        # taken.
         self._used += cost
         if self._used > self._limit:
             self._trim()
         return value
 
     def _trim(self) -> None:
-        """Let go until an eighth of the room is free, so that the sum is not taken again for every new value."""
+        """Let go until an eighth of the room is free, so that the sum is not taken again for every
+        new value."""
         try:
             used = sum(cost for cost, _ in list(self._values.values()))
-        except (KeyError, RuntimeError):  # without the interpreter lock: who changed it meanwhile looks after it
+        except (
+            KeyError,
+            RuntimeError,
+        ):  # without the interpreter lock: who changed it meanwhile looks after it
             return
         while used > self._limit - self._limit // 8 and len(self._values) > 1:
             try:
@@ -104,12 +112,18 @@ class Held:
 
 def _plain(key: Any) -> Any:
     if isinstance(key, tuple):
-        return tuple([str(part) if isinstance(part, PurePath) else part for part in cast("tuple[Any, ...]", key)])
+        return tuple(
+            [
+                str(part) if isinstance(part, PurePath) else part
+                for part in cast("tuple[Any, ...]", key)
+            ]
+        )
     return str(key) if isinstance(key, PurePath) else key
 
 
 class Shared(NamedTuple):
-    """What the files of one source share: mapped files (bounded by number) and decoded row groups (by bytes)."""
+    """What the files of one source share: mapped files (bounded by number) and decoded row groups
+    (by bytes)."""
 
     files: Held
     decoded: Held

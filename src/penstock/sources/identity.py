@@ -1,9 +1,10 @@
 """What data is: digests by which a state knows the data that it was saved over.
 
-What lies in memory is hashed itself, objects of the user by their values (`values`). What is only reached through
-`[i]` or `read` is known by a few rows (`sampled`). Files are known by their sizes and a few blocks of at most 16 of
-them; where these differ (moved, re-sharded, compressed anew), by 64 rows. What was found out about files is kept in the
-cache, so that one process of a machine reads them.
+What lies in memory is hashed itself, objects of the user by their values (`values`). What is only
+reached through `[i]` or `read` is known by a few rows (`sampled`). Files are known by their sizes
+and a few blocks of at most 16 of them; where these differ (moved, re-sharded, compressed anew), by
+64 rows. What was found out about files is kept in the cache, so that one process of a machine reads
+them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.machine import seeded_globals, seeded_like
-from ..base.progress import Progress
-from ..base.random import hash64
+from ..engine.base import seams
+from ..engine.base.machine import seeded_globals, seeded_like
+from ..engine.base.progress import Progress
+from ..engine.base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
@@ -47,20 +48,23 @@ Digest = Mapping[str, str]
 
 @runtime_checkable
 class Known(Protocol):
-    """A source that can say what its data is: a text, or texts by the name of what they tell about."""
+    """A source that can say what its data is: a text, or texts by the name of what they tell
+    about."""
 
     def digest(self) -> str | Digest: ...
 
 
 @cache
 def knows(kind: type) -> bool:
-    """Whether sources of this type can say what their data is: by type, because protocols are slow to ask."""
+    """Whether sources of this type can say what their data is: by type, because protocols are slow
+    to ask."""
     return issubclass(kind, Known)
 
 
 @runtime_checkable
 class Opaque(Protocol):
-    """Shards that may be a function's: `unknown` where nothing tells in which order it gives its samples."""
+    """Shards that may be a function's: `unknown` where nothing tells in which order it gives its
+    samples."""
 
     @property
     def unknown(self) -> bool: ...
@@ -77,7 +81,8 @@ def is_unidentified(source: object) -> bool:
 
 @runtime_checkable
 class Growing(Protocol):
-    """A source to which rows may be added: what its first `rows` hold, in those parts of `digest` that tell of rows."""
+    """A source to which rows may be added: what its first `rows` hold, in those parts of `digest`
+    that tell of rows."""
 
     def digest_of(self, rows: int, /) -> Digest: ...
 
@@ -95,8 +100,8 @@ class _Hash:
 
 
 def content(thing: Any) -> str | None:
-    """The digest of what lies in memory: arrays, bytes, text, numbers, and lists of those, of dicts, or of objects,
-    which count by their values; None for an object that is none of these.
+    """The digest of what lies in memory: arrays, bytes, text, numbers, and lists of those, of
+    dicts, or of objects, which count by their values; None for an object that is none of these.
 
     >>> content([1, 2.5, {"a": b"x"}]) == content([1, 2.5, {"a": b"x"}]), content([1]) == content([2])
     (True, False)
@@ -107,7 +112,11 @@ def content(thing: Any) -> str | None:
     elif isinstance(thing, range):
         found.add(repr(thing).encode())
     elif isinstance(thing, str | bytes | bytearray | memoryview):
-        found.add(thing.encode("utf-8", "surrogatepass") if isinstance(thing, str) else bytes(cast(bytes, thing)))
+        found.add(
+            thing.encode("utf-8", "surrogatepass")
+            if isinstance(thing, str)
+            else bytes(cast(bytes, thing))
+        )
     elif isinstance(thing, list | tuple):
         _items(found, cast("Sequence[Any]", thing))
     else:
@@ -139,7 +148,8 @@ def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
 
 
 def _bytes(array: npt.NDArray[Any]) -> bytes:
-    """Return the bytes of the values, without those between the fields of records, which are random."""
+    """Return the bytes of the values, without those between the fields of records, which are
+    random."""
     packed = _without_gaps(array) if array.dtype.names else array
     return np.ascontiguousarray(packed).tobytes()
 
@@ -154,7 +164,11 @@ def _without_gaps(of: Any) -> Any:
 def _items(found: _Hash, items: Sequence[Any]) -> None:
     found.add(str(len(items)).encode())
     speller = Speller(content)
-    found.add(json.dumps([speller.kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]).encode())
+    found.add(
+        json.dumps(
+            [speller.kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]
+        ).encode()
+    )
     for start in range(0, len(items), _ITEMS):
         if found.size + speller.cost > WHOLE:
             places = keyed(len(items) - start, _BLOCKS) + start
@@ -182,7 +196,9 @@ def keyed(n: int, many: int) -> Ints:
     if n <= many:
         return np.arange(n)
     edges = np.arange(many + 1) * n // many
-    return edges[:-1] + (hash64(n, np.arange(many)) % np.diff(edges).astype(np.uint64)).astype(np.int64)
+    return edges[:-1] + (hash64(n, np.arange(many)) % np.diff(edges).astype(np.uint64)).astype(
+        np.int64
+    )
 
 
 def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
@@ -199,7 +215,11 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
                 except Exception as error:
                     value = type(error).__name__
                 if isinstance(value, dict):
-                    value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "__shard__"}
+                    value = {
+                        name: each
+                        for name, each in cast("dict[str, Any]", value).items()
+                        if name != "__shard__"
+                    }
                 found.add(Speller(content).spelled([value]))
     return found.text()
 
@@ -210,23 +230,27 @@ def sampled(
     rows: int = _SAMPLED,
     again: Callable[[], Callable[[Ints], list[Any]]] | None = None,
 ) -> str:
-    """The digests of a few rows out of `n`: the first, the last, and some in between; `-` for one that fails, or is
-    another one when it is read again.
+    """The digests of a few rows out of `n`: the first, the last, and some in between; `-` for one
+    that fails, or is another one when it is read again.
 
-    Random numbers that reading draws from the generators of the process are the same in every process, and those that
-    others draw from them are not touched. `again` makes what reads the rows for the second time.
+    Random numbers that reading draws from the generators of the process are the same in every
+    process, and those that others draw from them are not touched. `again` makes what reads the rows
+    for the second time.
     """
     places = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
     first = [_digest_of_row(read, row) for row in places]
     read = again() if again else read
     second = [_digest_of_row(read, row) for row in places]
-    return " ".join(one if one == other else UNKNOWN for one, other in zip(first, second, strict=True))
+    return " ".join(
+        one if one == other else UNKNOWN for one, other in zip(first, second, strict=True)
+    )
 
 
 def without_varying(found: str, read: Callable[[], str], times: int = 4) -> str:
     """A sample of rows, with `-` for those that are others in one of some more samples.
 
-    Random numbers of a generator of which nothing is known may be equal twice: a flip is, in half of all cases.
+    Random numbers of a generator of which nothing is known may be equal twice: a flip is, in half
+        of all cases.
 
     >>> without_varying("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
     '1 - -'
@@ -245,27 +269,44 @@ def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
 
 
 def aside(thing: Any, depth: int = 3) -> Any:
-    """A shallow copy of an object of the user's, and of the objects that it reads from: reading a row from it leaves no
-    trace in them. Files that are opened for it and counters are those of the copy; generators of random numbers begin
-    from one seed, so that what they draw is the same in every process. What has a destructor stays itself: that of a
+    """A shallow copy of an object of the user's, and of the objects that it reads from: reading a
+    row from it leaves no trace in them. Files that are opened for it and counters are those of the
+    copy; generators of random numbers begin
+    from one seed, so that what they draw is the same in every process. What has a destructor stays
+        itself: that of a
     copy might close what both hold.
     """
     if (seeded := seeded_like(thing)) is not None:
         return seeded
     if isinstance(thing, list):
         parts = cast("list[Any]", thing)
-        return [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts
+        return (
+            [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts
+        )
     return _copied(thing, depth)
 
 
 def _copied(thing: Any, depth: int) -> Any:
-    """A copy of a plain object of Python that was not asked for one: what it says to `copy` may take long."""
+    """A copy of a plain object of Python that was not asked for one: what it says to `copy` may
+    take long."""
     kind = type(cast(object, thing))
-    plain = kind.__new__ is object.__new__ and hasattr(thing, "__dict__") and not any(map(_has_slots, kind.__mro__))
-    if not depth or not plain or callable(thing) or hasattr(kind, "__del__") or hasattr(kind, "__array__"):
+    plain = (
+        kind.__new__ is object.__new__
+        and hasattr(thing, "__dict__")
+        and not any(map(_has_slots, kind.__mro__))
+    )
+    if (
+        not depth
+        or not plain
+        or callable(thing)
+        or hasattr(kind, "__del__")
+        or hasattr(kind, "__array__")
+    ):
         return thing
     made, held = object.__new__(kind), cast("dict[str, Any]", vars(thing))
-    vars(made).update((name, aside(value, depth - 1)) for name, value in held.items())  # frozen classes too
+    vars(made).update(
+        (name, aside(value, depth - 1)) for name, value in held.items()
+    )  # frozen classes too
     return made
 
 
@@ -290,7 +331,8 @@ def file_digest(
     spelled: str,
     cache: str | Path | None,
 ) -> Digest:
-    """What files hold, as they lie (`files`) and row by row (`rows`). `spelled` is how their rows are read."""
+    """What files hold, as they lie (`files`) and row by row (`rows`). `spelled` is how their rows
+    are read."""
 
     def made() -> Digest:
         return {"files": _files(paths, stats), "rows": row_digest(read, rows)}

@@ -11,7 +11,8 @@ from .rows import arrow
 
 
 class Made(NamedTuple):
-    """A type that is made of others: fields of a struct by their names, what lists hold without one."""
+    """A type that is made of others: fields of a struct by their names, what lists hold without
+    one."""
 
     of: str
     parts: tuple[tuple[str, Kind], ...]
@@ -42,7 +43,10 @@ def kinds_of(schema: Any, columns: Sequence[str]) -> dict[str, Kind]:
     {'x': 'list<string>'}
     """
     kinds = {name: schema.field(name).type for name in columns}
-    return {name: _kind(kind.value_type if hasattr(kind, "index_type") else kind) for name, kind in kinds.items()}
+    return {
+        name: _kind(kind.value_type if hasattr(kind, "index_type") else kind)
+        for name, kind in kinds.items()
+    }
 
 
 def _kind(kind: Any) -> Kind:
@@ -68,8 +72,8 @@ _STORED = {
 
 
 def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
-    """Refuse a file that holds a column as another type than was seen; one that is empty throughout has none, and the
-    first file that tells more settles it for the others.
+    """Refuse a file that holds a column as another type than was seen; one that is empty throughout
+    has none, and the first file that tells more settles it for the others.
     """
     for name, kind in types.items():
         other, where = seen.setdefault(name, (kind, path))
@@ -77,7 +81,8 @@ def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
             continue
         if not fits(other, kind):
             raise DataError(
-                f"its column {name!r} holds {kind}, in {where} it holds {other}: write them alike, pass "
+                f"its column {name!r} holds {kind}, in {where} it holds {other}: write them alike, "
+                "pass "
                 "columns= without it, or read them as two sources",
                 where=str(path),
             )
@@ -90,4 +95,6 @@ def fits(one: Kind, other: Kind) -> bool:
         return one in ("null", other)
     if (one.of, [name for name, _ in one.parts]) != (other.of, [name for name, _ in other.parts]):
         return False
-    return all(fits(mine, theirs) for (_, mine), (_, theirs) in zip(one.parts, other.parts, strict=True))
+    return all(
+        fits(mine, theirs) for (_, mine), (_, theirs) in zip(one.parts, other.parts, strict=True)
+    )

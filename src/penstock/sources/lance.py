@@ -1,4 +1,5 @@
-"""Lance datasets, through their own package: rows by number, of the version that was the latest when it was opened."""
+"""Lance datasets, through their own package: rows by number, of the version that was the latest
+when it was opened."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class Lance(OfColumns):
             schema: Any = dataset.schema
             names, self._rows = list[str](schema.names), int(dataset.count_rows())
         if missing := [column for column in columns or () if column not in names]:
-            raise ConfigError(f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+            raise ConfigError(
+                f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}"
+            )
         self.columns = names if columns is None else list(columns)
         self.types = kinds_of(schema, self.columns)
 
@@ -52,7 +55,9 @@ class Lance(OfColumns):
         try:
             module: Any = importlib.import_module("lance")
         except ModuleNotFoundError:
-            raise missing_extra("pylance", "lance", f"reading {self._path.parent.parent.name}") from None
+            raise missing_extra(
+                "pylance", "lance", f"reading {self._path.parent.parent.name}"
+            ) from None
         return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
 
 

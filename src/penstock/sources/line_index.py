@@ -1,4 +1,5 @@
-"""Where the rows of a file of lines begin: found in one pass over it, and kept. Also for records of other formats."""
+"""Where the rows of a file of lines begin: found in one pass over it, and kept. Also for records of
+other formats."""
 
 from __future__ import annotations
 
@@ -11,22 +12,26 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.machine import cores, keep_memory
-from ..base.progress import Progress
-from ..base.seams import Stat
+from ..engine.base import seams
+from ..engine.base.machine import cores, keep_memory
+from ..engine.base.progress import Progress
+from ..engine.base.seams import Stat
 from ..types import Ints
 from . import sidecar
 from .sums import Sums, of
 
 Find: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, Sums]]
-"""Finds where the rows of a file begin, and its size, and the checksums of its blocks, if the rows have none."""
+"""Finds where the rows of a file begin, and its size, and the checksums of its blocks, if the rows
+have none."""
 
 MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
-_CHUNK = 4 << 20  # bytes a pass over the file reads at once: with less, threads mostly wait for each other
-_TURN = 32  # of these that are one task, at most: threads mostly wait for who collects what few of them found
+_CHUNK = (
+    4 << 20
+)  # bytes a pass over the file reads at once: with less, threads mostly wait for each other
+# of these that are one task, at most: threads mostly wait for who collects what few of them found
+_TURN = 32
 _FEW = 16  # lines that begin with white space, up to which each is looked at by itself
 _LARGE = 32 << 20  # bytes of a file from which on it pays to hire helpers
 
@@ -40,8 +45,8 @@ def make_index(
     what: str = "lines",
     find: Find | None = None,
 ) -> Path:
-    """Where the index of a file is, which holds the offsets that `find` finds; made if there is none, or if it is to be
-    made again.
+    """Where the index of a file is, which holds the offsets that `find` finds; made if there is
+    none, or if it is to be made again.
     """
     cached = sidecar.index(origin, cache, what)
     index = sidecar.place(origin, cache, what) if path == origin else cached
@@ -52,12 +57,15 @@ def make_index(
             offsets, sums = (find or offsets_of)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.kept(index, sidecar.LINES, origin, make, otherwise=cached, rebuild=rebuild, summed=path == origin)
+    return sidecar.kept(
+        index, sidecar.LINES, origin, make, otherwise=cached, rebuild=rebuild, summed=path == origin
+    )
 
 
 class _Piece(NamedTuple):
-    """A stretch of a file: its beginning, then those of lines in it that hold anything, and of its last; which of them
-    do (what comes before the first newline belongs to a line of the stretch before); its checksums; where it stops.
+    """A stretch of a file: its beginning, then those of lines in it that hold anything, and of its
+    last; which of them do (what comes before the first newline belongs to a line of the stretch
+    before); its checksums; where it stops.
     """
 
     begins: Ints
@@ -66,9 +74,11 @@ class _Piece(NamedTuple):
     stop: int
 
 
-def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None) -> tuple[Ints, Sums]:
-    """Where each row begins, and the size of the file: int64[rows + 1]; and the checksums of its blocks. One pass, in
-    pieces, however long the lines; a large file by all processors.
+def offsets_of(
+    path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None
+) -> tuple[Ints, Sums]:
+    """Where each row begins, and the size of the file: int64[rows + 1]; and the checksums of its
+    blocks. One pass, in pieces, however long the lines; a large file by all processors.
     """
     pieces: list[_Piece] = []
     for piece in _pieces(path, size.size):
@@ -97,7 +107,9 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     starts, workers = range(0, size, _CHUNK), cores()
     keep_memory()  # else a piece takes four times as long
     turn = max(1, min(_TURN, len(starts) // (8 * workers)))
-    tasks = (partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn))
+    tasks = (
+        partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn)
+    )
     if size < _LARGE or workers < 2:
         yield from (task() for task in tasks)
         return
@@ -114,8 +126,11 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
 
 
 def _some(path: Path, starts: range, size: int) -> _Piece:
-    """The pieces of one task, joined here, as it would keep the threads waiting where they are collected."""
-    room = np.empty(min(_CHUNK, size), np.bool_)  # new memory for each takes as long as to look for newlines
+    """The pieces of one task, joined here, as it would keep the threads waiting where they are
+    collected."""
+    room = np.empty(
+        min(_CHUNK, size), np.bool_
+    )  # new memory for each takes as long as to look for newlines
     return _joined([_piece(path, at, size, room) for at in starts])
 
 
@@ -134,8 +149,8 @@ def _piece(path: Path, at: int, size: int, room: npt.NDArray[np.bool_]) -> _Piec
 
 
 def _newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:
-    """Where newlines are. Lines are mostly longer than a word of eight bytes: words with one are looked for, and which
-    byte of a word it is tells the word's logarithm.
+    """Where newlines are. Lines are mostly longer than a word of eight bytes: words with one are
+    looked for, and which byte of a word it is tells the word's logarithm.
     """
     np.equal(chunk, NEWLINE, out=marks)
     whole = len(marks) // 8 * 8
@@ -164,5 +179,6 @@ def _holds(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _prints(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which bytes are none of the six white ones: space, and 9 to 13 (anything below 9 wraps around)."""
+    """Which bytes are none of the six white ones: space, and 9 to 13 (anything below 9 wraps
+    around)."""
     return (letters != 32) & (letters - np.uint8(9) > 4)

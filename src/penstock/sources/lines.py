@@ -1,8 +1,8 @@
 """Rows that are lines: JSON Lines and plain text, read at random through an index of byte offsets.
 
-The index is made once, in one pass over the file, and kept beside the data or in a cache; it is mapped, not loaded.
-Lines that hold nothing but white space are no rows. A byte-order mark at the start, `\\r\\n`, and a last line without
-an end are all taken as usual.
+The index is made once, in one pass over the file, and kept beside the data or in a cache; it is
+mapped, not loaded. Lines that hold nothing but white space are no rows. A byte-order mark at the
+start, `\\r\\n`, and a last line without an end are all taken as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..base.limits import ARRAY, LINE
+from ..engine.base.limits import ARRAY, LINE
 from ..errors import ConfigError, DataError
 from ..stores import Range, is_far
 from ..types import Ints
@@ -34,8 +34,8 @@ _BLOCK = 1 << 20
 
 
 class Offsets(NamedTuple):
-    """Where the rows of a file begin, and its size: int[rows + 1]; the checksums of its blocks; the file in which that
-    is kept."""
+    """Where the rows of a file begin, and its size: int[rows + 1]; the checksums of its blocks; the
+    file in which that is kept."""
 
     path: Path
     found: npt.NDArray[np.integer[Any]]
@@ -80,8 +80,8 @@ class Kept:
 class Lines:
     """One file of lines, read through its index; `parse` makes a row of a line's bytes.
 
-    No open file is held between reads, so there is nothing that threads or forks could disturb. Rows that lie close
-    together are read in one go.
+    No open file is held between reads, so there is nothing that threads or forks could disturb.
+    Rows that lie close together are read in one go.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class Lines:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`. A line that does not parse is a `DataError` with its number and byte offset."""
+        """The rows at `indices`. A line that does not parse is a `DataError` with its number and
+        byte offset."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
         _, offsets, sums = self.offsets.get()
         if not indices.size:
@@ -127,16 +128,23 @@ class Lines:
 
     def _rows_of(self, sums: Sums, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
+            starts[1:] // _BLOCK != starts[:-1] // _BLOCK
+        )
         cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
         firsts, lasts, parse = starts.tolist(), ends.tolist(), self._parse
         for low, high in pairwise(cuts):
-            # One byte more at the front: a row follows the end of a line, or the offsets are not of this file.
+            # One byte more at the front: a row follows the end of a line, or the offsets are not of
+            # this file.
             base = max(firsts[low] - 1, 0)
             block = read(self._path, base, lasts[high - 1] - base, sums, str(self._origin))
             for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                 at = first - base
-                if first and block[at - 1] != NEWLINE and (first, block[at - 1]) != (len(MARK), MARK[-1]):
+                if (
+                    first
+                    and block[at - 1] != NEWLINE
+                    and (first, block[at - 1]) != (len(MARK), MARK[-1])
+                ):
                     raise foreign(self.offsets.path, self._origin)
                 end = block.find(b"\n", at, last - base)
                 try:
@@ -147,19 +155,30 @@ class Lines:
     def _bad(self, start: int, error: Exception) -> DataError:
         number = 1
         for at in range(0, start, _CHUNK):
-            number += read(self._path, at, min(_CHUNK, start - at), None, str(self._origin)).count(b"\n")
+            number += read(self._path, at, min(_CHUNK, start - at), None, str(self._origin)).count(
+                b"\n"
+            )
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return DataError(f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}")
+        return DataError(
+            f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}"
+        )
 
 
 class Array:
-    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is for small files.
+    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is
+    for small files.
 
     Rows are copies: what is done to one is not seen by who reads it next.
     """
 
     def __init__(
-        self, path: Path, values: list[Any], *, origin: Path, columns: Sequence[str] | None, data: Checked
+        self,
+        path: Path,
+        values: list[Any],
+        *,
+        origin: Path,
+        columns: Sequence[str] | None,
+        data: Checked,
     ) -> None:
         self.columns = columns
         self._data, self._path, self._origin, self._stat = data, path, origin, sidecar.stat(path)
@@ -222,15 +241,20 @@ def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
     try:
         return {column: row[column] for column in columns}
     except KeyError as error:
-        raise ValueError(f"no column {error} in this row, which has {', '.join(row) or 'none'}") from error
+        raise ValueError(
+            f"no column {error} in this row, which has {', '.join(row) or 'none'}"
+        ) from error
     except TypeError as error:
-        raise ValueError(f"columns were asked for, but this row is no object: it is a {type(row).__name__}") from error
+        raise ValueError(
+            f"columns were asked for, but this row is no object: it is a {type(row).__name__}"
+        ) from error
 
 
 def foreign(kept: Path, origin: Path) -> DataError:
     """What is raised where offsets that were kept do not fit the file."""
     return DataError(
-        f"the offsets in {kept} are not those of this file: run `penstock index --rebuild {origin}`, or delete {kept}",
+        f"the offsets in {kept} are not those of this file: run `penstock index --rebuild "
+        f"{origin}`, or delete {kept}",
         where=str(origin),
     )
 
@@ -238,7 +262,9 @@ def foreign(kept: Path, origin: Path) -> DataError:
 def text_columns(columns: Sequence[str] | None, origin: Path) -> Sequence[str]:
     """The one column of a text file; refused is every other."""
     if columns is not None and list(columns) != ["text"]:
-        raise ConfigError(f"{origin}: a text file has only the column 'text', not {', '.join(columns)}")
+        raise ConfigError(
+            f"{origin}: a text file has only the column 'text', not {', '.join(columns)}"
+        )
     return ["text"]
 
 
@@ -254,7 +280,8 @@ def open_lines(
     offsets: Offsets | None = None,
     data: Checked | None = None,
 ) -> Lines | Array:
-    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user meant.
+    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user
+    meant.
 
     Without `offsets` it is read through an index of its own.
     """
@@ -265,16 +292,24 @@ def open_lines(
         if (values := array_of(path, origin, data)) is not None:
             return Array(path, values, origin=origin, columns=columns, data=data)
     found = offsets or Kept(make_index(path, origin, cache=cache, rebuild=rebuild), origin, held)
-    return Lines(path, from_text if text else FromJson(columns), offsets=found, origin=origin, columns=columns)
+    return Lines(
+        path,
+        from_text if text else FromJson(columns),
+        offsets=found,
+        origin=origin,
+        columns=columns,
+    )
 
 
 def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
-    """The elements of a .json file that is one array, `None` where it is lines; an error where it is neither."""
+    """The elements of a .json file that is one array, `None` where it is lines; an error where it
+    is neither."""
     size = sidecar.stat(path).size
     head = data.read(0, min(_BLOCK, size)).removeprefix(MARK).lstrip()
     if head[:1] == b"[" and size > ARRAY:
         raise DataError(
-            f"an array of {size:,} bytes, of at most {ARRAY:,}: write a row on every line", where=str(origin)
+            f"an array of {size:,} bytes, of at most {ARRAY:,}: write a row on every line",
+            where=str(origin),
         )
     whole = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
     problem = ""
@@ -284,12 +319,15 @@ def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
         except (ValueError, RecursionError) as error:
             problem = f"{error}; "
     line, end, _ = head.partition(b"\n")
-    if not line or (not end and size > _BLOCK):  # a first line as long as that is judged when it is read
+    if not line or (
+        not end and size > _BLOCK
+    ):  # a first line as long as that is judged when it is read
         return None
     try:
         json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"neither one array of rows nor a row on every line: {problem}line 1: {error}", where=str(origin)
+            f"neither one array of rows nor a row on every line: {problem}line 1: {error}",
+            where=str(origin),
         ) from error
     return None

@@ -1,8 +1,9 @@
-"""LitData's optimised folders: chunks of items with an `index.json`. What is stored as data is read, pickles are
-refused.
+"""LitData's optimised folders: chunks of items with an `index.json`. What is stored as data is
+read, pickles are refused.
 
-A chunk begins with the number of its items and their offsets. An item is the sizes of its leaves, and the leaves; the
-index has how each leaf is written, and the tree that they are put back into. In chunks of tokens an item is its array.
+A chunk begins with the number of its items and their offsets. An item is the sizes of its leaves,
+and the leaves; the index has how each leaf is written, and the tree that they are put back into. In
+chunks of tokens an item is its array.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Tree(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What an `index.json` says: the rows of each chunk, how leaves are written, their tree, and if they are tokens."""
+    """What an `index.json` says: the rows of each chunk, how leaves are written, their tree, and if
+    they are tokens."""
 
     rows: Mapping[str, int]
     formats: list[str]
@@ -57,19 +59,32 @@ def open_litdata(wanted: Wanted, /) -> Records:
     path, data, shared = wanted.path, wanted.data, wanted.shared
     listed = path.with_name("index.json")
     if not listed.is_file():
-        raise ConfigError(f"{path}: there is no index.json beside it, which says what a chunk of LitData holds")
+        raise ConfigError(
+            f"{path}: there is no index.json beside it, which says what a chunk of LitData holds"
+        )
     index: Index = shared.decoded.get(
-        ("index", listed, sidecar.stat(listed)), partial(_index, listed, of_data(listed, shared.files, wanted.cache))
+        ("index", listed, sidecar.stat(listed)),
+        partial(_index, listed, of_data(listed, shared.files, wanted.cache)),
     )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
     rows, size = counted(data, index.rows[path.name]), sidecar.stat(path).size
     if data.read(max(0, size - 8), min(size, 8)) == _ARROW:
-        raise ConfigError(f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow files")
+        raise ConfigError(
+            f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow "
+            "files"
+        )
     parse = Items(index, wanted.columns, path)
     find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, data, rows))
     return Records(
-        path, parse, rows=rows, offsets=find, data=data, origin=path, columns=wanted.columns, types=parse.types
+        path,
+        parse,
+        rows=rows,
+        offsets=find,
+        data=data,
+        origin=path,
+        columns=wanted.columns,
+        types=parse.types,
     )
 
 
@@ -85,7 +100,10 @@ def _index(path: Path, data: Checked) -> tuple[int, Index]:
         config = found["config"]
         for name in ("compression", "encryption", "ipc_compression"):
             if config.get(name):
-                raise ConfigError(f"{path}: chunks with {name} ({config[name]}) cannot be read: write them without")
+                raise ConfigError(
+                    f"{path}: chunks with {name} ({config[name]}) cannot be read: write them "
+                    "without"
+                )
         formats = [str(each) for each in config["data_format"]]
         spec = json.loads(config["data_spec"])[1]
         tree, leaves = _tree(spec, 0)
@@ -109,8 +127,12 @@ def _tree(spec: Any, first: int) -> tuple[Tree, int]:
         part, first = _tree(child, first)
         parts.append(part)
     if kind in _DICTS:
-        context = json.loads(spec["context"]) if isinstance(spec["context"], str) else spec["context"]
-        keys = list(context)  # of the kind that they were: litdata gives integers back as integers, too
+        context = (
+            json.loads(spec["context"]) if isinstance(spec["context"], str) else spec["context"]
+        )
+        keys = list(
+            context
+        )  # of the kind that they were: litdata gives integers back as integers, too
         if any(isinstance(key, list | dict) for key in keys):
             raise ValueError(f"{keys!r} are no keys of a dict")
         if len(keys) != len(parts):
@@ -128,7 +150,10 @@ class Items:
         self._tree = index.tree if columns is None else _chosen(index.tree, columns, origin)
         self._count, self._tokens = len(index.formats), index.tokens
         self._decode = {leaf: decoder(index.formats[leaf], origin) for leaf in _leaves(self._tree)}
-        keys, parts = self._tree.keys or [ALONE], self._tree.parts if self._tree.keys else [self._tree]
+        keys, parts = (
+            self._tree.keys or [ALONE],
+            self._tree.parts if self._tree.keys else [self._tree],
+        )
         self.types: dict[str, Kind] = {
             str(key): _kind(part, index.formats) for key, part in zip(keys, parts, strict=True)
         }
@@ -153,16 +178,26 @@ class Items:
 def _chosen(tree: Tree, columns: Sequence[str], origin: Path) -> Tree:
     keys = tree.keys or []
     places = {str(key): place for place, key in enumerate(keys)}
-    places |= {key: place for place, key in enumerate(keys) if isinstance(key, str)}  # "0", should there be 0 as well
+    places |= {
+        key: place for place, key in enumerate(keys) if isinstance(key, str)
+    }  # "0", should there be 0 as well
     if missing := [column for column in columns if column not in places]:
-        known = f"the columns are {', '.join(map(str, keys))}" if keys else "its items are no mappings"
+        known = (
+            f"the columns are {', '.join(map(str, keys))}" if keys else "its items are no mappings"
+        )
         raise ConfigError(f"{origin}: there is no column {missing[0]!r}; {known}")
     chosen = [places[column] for column in columns]
-    return tree._replace(keys=[keys[place] for place in chosen], parts=[tree.parts[place] for place in chosen])
+    return tree._replace(
+        keys=[keys[place] for place in chosen], parts=[tree.parts[place] for place in chosen]
+    )
 
 
 def _leaves(tree: Tree) -> list[int]:
-    return [tree.leaf] if tree.make is None else [leaf for part in tree.parts for leaf in _leaves(part)]
+    return (
+        [tree.leaf]
+        if tree.make is None
+        else [leaf for part in tree.parts for leaf in _leaves(part)]
+    )
 
 
 def _kind(tree: Tree, formats: Sequence[str]) -> Kind:
@@ -178,7 +213,8 @@ def _kind(tree: Tree, formats: Sequence[str]) -> Kind:
 
 
 def decoder(written: str, origin: Path) -> Decode:
-    """How a leaf is read. Pictures, sound and documents stay the bytes of their files; tensors are NumPy arrays.
+    """How a leaf is read. Pictures, sound and documents stay the bytes of their files; tensors are
+    NumPy arrays.
 
     >>> decoder("no_header_numpy:1", Path("chunk-0-0.bin"))(bytes([1, 0, 2, 0]))
     array([1, 2], dtype=int16)
@@ -186,7 +222,8 @@ def decoder(written: str, origin: Path) -> Decode:
     name, _, detail = written.partition(":")
     if name == "pickle" or detail == "pickle":
         raise ConfigError(
-            f"{origin}: a leaf is pickled ({written}), which may run any code when it is read: write plain values, or "
+            f"{origin}: a leaf is pickled ({written}), which may run any code when it is read: "
+            "write plain values, or "
             "leave it out with columns="
         )
     if name in _BARE:
@@ -195,7 +232,9 @@ def decoder(written: str, origin: Path) -> Decode:
         except ValueError as error:
             raise ConfigError(f"{origin}: a leaf is written as {written!r}: {error}") from error
     if name not in _DECODERS:
-        raise ConfigError(f"{origin}: a leaf is written as {written!r}; known are {', '.join(_DECODERS)}")
+        raise ConfigError(
+            f"{origin}: a leaf is written as {written!r}; known are {', '.join(_DECODERS)}"
+        )
     return _DECODERS[name]
 
 
@@ -237,7 +276,9 @@ _DECODERS: dict[str, Decode] = {
     "tensor": cast(Decode, partial(_array, _TORCH, ">")),
     "pil": pixels,
     "jpeg_array": pictures,
-    **dict.fromkeys(("jpeg", "image", "file", "audio", "video", "pdf", "tifffile", "nifti", "mesh"), bytes),
+    **dict.fromkeys(
+        ("jpeg", "image", "file", "audio", "video", "pdf", "tifffile", "nifti", "mesh"), bytes
+    ),
 }
 _SAME = {bytes: "bytes", _text: "str", _DECODERS["numpy"]: "array", _DECODERS["tensor"]: "array"}
 """Types that are written in several ways."""

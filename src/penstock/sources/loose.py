@@ -1,4 +1,5 @@
-"""Files as samples: those of one name are the parts of one sample, as in a tar of WebDataset; or a list of files."""
+"""Files as samples: those of one name are the parts of one sample, as in a tar of WebDataset; or a
+list of files."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base import seams
+from ..engine.base import seams
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from . import sidecar
@@ -15,7 +16,8 @@ from .identity import Digest
 from .metadata import is_metadata, log_left_out
 
 MEDIA = frozenset(
-    "avif bmp flac gif jpe jpeg jpg jp2 m4a mkv mov mp3 mp4 ogg opus pdf png tif tiff wav webm webp".split()
+    "avif bmp flac gif jpe jpeg jpg jp2 m4a mkv mov mp3 mp4 ogg opus pdf png tif tiff wav webm "
+    "webp".split()
 )
 """Endings of files that are no rows themselves, so that a folder of them is one of samples."""
 
@@ -29,7 +31,8 @@ class Loose(NamedTuple):
 
 
 class LooseFiles:
-    """Samples of files: mappings of `__key__` and the bytes of each part, read when they are asked for."""
+    """Samples of files: mappings of `__key__` and the bytes of each part, read when they are asked
+    for."""
 
     def __init__(self, samples: Sequence[Loose], name: str) -> None:
         self.name, self._samples = name, samples
@@ -73,7 +76,8 @@ def _part_of(file: Path) -> tuple[str, str]:
 
 
 def folder(path: Path) -> LooseFiles:
-    """The files of a folder and of those in it; a sample is what has one name up to the first dot of its last piece.
+    """The files of a folder and of those in it; a sample is what has one name up to the first dot
+    of its last piece.
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as where:
@@ -93,8 +97,10 @@ def folder(path: Path) -> LooseFiles:
         parts = found.setdefault((relative.parent / stem).as_posix(), {})
         if part in parts:
             raise ConfigError(
-                f"{parts[part]} and {each} would both be the part {part!r} of one sample (the case of an ending does "
-                "not count, and without one it is 'bin'): rename one of them, or take it out of the folder"
+                f"{parts[part]} and {each} would both be the part {part!r} of one sample (the case "
+                "of an ending does "
+                "not count, and without one it is 'bin'): rename one of them, or take it out of "
+                "the folder"
             )
         parts[part] = each
     if not found:
@@ -104,7 +110,8 @@ def folder(path: Path) -> LooseFiles:
 
 
 def listed(path: Path) -> LooseFiles:
-    """The files that a list names, one a line, as seen from the folder of the list; after a tab a text of it.
+    """The files that a list names, one a line, as seen from the folder of the list; after a tab a
+    text of it.
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as where:
@@ -126,7 +133,8 @@ def listed(path: Path) -> LooseFiles:
         stem, part = _part_of(file)
         if told and part == "txt":
             raise DataError(
-                f"the text {told!r} after the tab and the file {name!r} would both be the part 'txt' of one sample: "
+                f"the text {told!r} after the tab and the file {name!r} would both be the part "
+                "'txt' of one sample: "
                 "leave one of them out, or give the file another ending",
                 where=f"{path}, line {number}",
             )
@@ -136,7 +144,9 @@ def listed(path: Path) -> LooseFiles:
         raise ConfigError(f"{path} names no files")
     keys = [sample.key for sample in samples]
     if len(set(keys)) < len(keys):  # a file may stand in a list twice
-        samples = [each._replace(key=f"{number:09d}/{each.key}") for number, each in enumerate(samples)]
+        samples = [
+            each._replace(key=f"{number:09d}/{each.key}") for number, each in enumerate(samples)
+        ]
     return LooseFiles(samples, path.stem)
 
 

@@ -1,7 +1,8 @@
-"""MosaicML's MDS: folders of shards with an `index.json`. What is stored as data is read; pickles are refused.
+"""MosaicML's MDS: folders of shards with an `index.json`. What is stored as data is read; pickles
+are refused.
 
-A shard begins with the number of its samples and their offsets. A sample is the sizes of those values that have no
-fixed one, and the values, in the order of the columns.
+A shard begins with the number of its samples and their offsets. A sample is the sizes of those
+values that have no fixed one, and the values, in the order of the columns.
 """
 
 from __future__ import annotations
@@ -29,7 +30,19 @@ from .remember import remembered
 Decode = Callable[[bytes], Any]
 
 _PIECE = 1 << 20
-_SCALARS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+_SCALARS = (
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
 _TYPES = {8 * np.dtype(name).itemsize + "uif".index(np.dtype(name).kind): name for name in _SCALARS}
 _GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
 _BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
@@ -40,13 +53,19 @@ def open_mds(wanted: Wanted, /) -> Records:
     path, origin, data, shared = wanted.path, wanted.origin, wanted.data, wanted.shared
     shard = _listed(origin, shared, wanted.cache)
     if (size := sidecar.stat(path).size) != shard.size:
-        raise DataError(f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin))
+        raise DataError(
+            f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin)
+        )
     names = [column.name for column in shard.columns]
     if missing := [name for name in wanted.columns or () if name not in names]:
-        raise ConfigError(f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+        raise ConfigError(
+            f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}"
+        )
     columns = list(names if wanted.columns is None else wanted.columns)
     rows = Rows(shard.columns, columns, origin)
-    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, data, shard, wanted.cache))
+    find = partial(
+        shared.decoded.get, ("offsets", path), partial(_checked, data, shard, wanted.cache)
+    )
     return Records(
         path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=columns,
         types=rows.types,
@@ -54,12 +73,15 @@ def open_mds(wanted: Wanted, /) -> Records:
 
 
 def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
-    """Return what the index of a shard says of it: the one beside it, or one of a folder above that lists it."""
+    """Return what the index of a shard says of it: the one beside it, or one of a folder above that
+    lists it."""
 
     def read(index: Path) -> tuple[int, dict[str, Shard]]:
         of_data(index, shared.files, cache).whole()
         shards = shards_of(meta.read(index), index)
-        return sidecar.stat(index).size, {str(PurePosixPath(name)): one for one in shards for name in one.basenames}
+        return sidecar.stat(index).size, {
+            str(PurePosixPath(name)): one for one in shards for name in one.basenames
+        }
 
     seen = None
     for index, name in indexes_of(origin):
@@ -74,28 +96,41 @@ def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
             return shards[name]
     if seen is not None:
         raise DataError(f"{seen} does not list it", where=str(origin))
-    raise ConfigError(f"{origin}: there is no index.json beside or above it, which says what a shard of MDS holds")
+    raise ConfigError(
+        f"{origin}: there is no index.json beside or above it, which says what a shard of MDS holds"
+    )
 
 
 def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
-    """The offsets of a shard; where its index has digests, one process of a machine compares the file with them."""
+    """The offsets of a shard; where its index has digests, one process of a machine compares the
+    file with them."""
     path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
     head = 4 * (shard.rows + 2)
     config = data.head(head, int(offsets[0]) - head)  # as in the index, once more
     if config and not _agrees(config, shard.columns):
-        raise DataError("the columns that it names are not those of its index.json", where=str(origin))
-    known = sorted(name for name in shard.hashes if name in hashlib.algorithms_guaranteed and "shake" not in name)
+        raise DataError(
+            "the columns that it names are not those of its index.json", where=str(origin)
+        )
+    known = sorted(
+        name
+        for name in shard.hashes
+        if name in hashlib.algorithms_guaranteed and "shake" not in name
+    )
 
     def compare() -> bool:
         digest = hashlib.new(known[0])
         for at in range(0, shard.size, _PIECE):
             digest.update(data.read(at, min(_PIECE, shard.size - at)))
         if digest.hexdigest() != shard.hashes[known[0]]:
-            raise DataError(f"its {known[0]} is not the one in its index.json: it is damaged", where=str(origin))
+            raise DataError(
+                f"its {known[0]} is not the one in its index.json: it is damaged", where=str(origin)
+            )
         return True
 
     if known:
-        remembered([path], [sidecar.stat(path)], f"{known[0]} {shard.hashes[known[0]]}", compare, cache)
+        remembered(
+            [path], [sidecar.stat(path)], f"{known[0]} {shard.hashes[known[0]]}", compare, cache
+        )
     return offsets.nbytes, offsets
 
 
@@ -118,7 +153,9 @@ class Rows:
         self._sizes = [column.size for column in columns]
         self._free = self._sizes.count(0)
         places = {column.name: place for place, column in enumerate(columns)}
-        self._wanted = [(name, places[name], decoder(columns[places[name]], origin)) for name in wanted]
+        self._wanted = [
+            (name, places[name], decoder(columns[places[name]], origin)) for name in wanted
+        ]
         written = {name: columns[places[name]].encoding for name in wanted}
         self.types = {name: _SAME.get(encoding, encoding) for name, encoding in written.items()}
 
@@ -129,15 +166,20 @@ class Rows:
             ends.append(ends[-1] + (size or next(free)))
         if ends[-1] != len(data):
             raise ValueError(f"its values have {ends[-1]:,} bytes, it has {len(data):,}")
-        return {name: decode(data[ends[place] : ends[place + 1]]) for name, place, decode in self._wanted}
+        return {
+            name: decode(data[ends[place] : ends[place + 1]])
+            for name, place, decode in self._wanted
+        }
 
 
 def decoder(column: Column, origin: Path) -> Decode:
-    """How a value of a column is read. Pictures stay the bytes of their files, as in other formats."""
+    """How a value of a column is read. Pictures stay the bytes of their files, as in other
+    formats."""
     name, encoding = column.name, column.encoding
     if encoding == "pkl":
         raise ConfigError(
-            f"{origin}: the column {name!r} is pickled (pkl), which may run any code when it is read: write it as "
+            f"{origin}: the column {name!r} is pickled (pkl), which may run any code when it is "
+            "read: write it as "
             "json, bytes or ndarray, or leave it out with columns="
         )
     if encoding in _SCALARS:
@@ -146,15 +188,23 @@ def decoder(column: Column, origin: Path) -> Decode:
         return _array_of(column, origin)
     if encoding not in _DECODERS:
         known = sorted({*_DECODERS, *_SCALARS, "ndarray"})
-        raise ConfigError(f"{origin}: the column {name!r} is written as {encoding!r}; known are {', '.join(known)}")
+        raise ConfigError(
+            f"{origin}: the column {name!r} is written as {encoding!r}; known are "
+            f"{', '.join(known)}"
+        )
     return _DECODERS[encoding]
 
 
 def _array_of(column: Column, origin: Path) -> Decode:
     _, _, given = column.encoding.partition(":")
     dtype, _, dims = given.partition(":")
-    if (dtype and dtype not in _SCALARS) or not all(each.isdigit() for each in dims.split(",") if dims):
-        raise ConfigError(f"{origin}: the column {column.name!r} is written as {column.encoding!r}, which is no array")
+    if (dtype and dtype not in _SCALARS) or not all(
+        each.isdigit() for each in dims.split(",") if dims
+    ):
+        raise ConfigError(
+            f"{origin}: the column {column.name!r} is written as {column.encoding!r}, which is no "
+            "array"
+        )
     return partial(_array, dtype, tuple(map(int, dims.split(","))) if dims else ())
 
 
@@ -183,7 +233,8 @@ def _int(data: bytes) -> int:
 
 
 def pixels(data: bytes) -> Any:
-    """A picture that was stored as its pixels: width, height and mode, and an array of height x width (x channels).
+    """A picture that was stored as its pixels: width, height and mode, and an array of height x
+    width (x channels).
 
     >>> pixels(struct.pack("<3I", 1, 2, 3) + b"RGB" + bytes(range(6))).tolist()
     [[[0, 1, 2]], [[3, 4, 5]]]
@@ -194,11 +245,15 @@ def pixels(data: bytes) -> Any:
         rows = np.frombuffer(data, "u1", offset=12 + length).reshape(height, -(-width // 8))
         return np.unpackbits(rows, axis=1, count=width).astype(bool)
     if mode not in {**_GREY, **_BANDS}:
-        raise ValueError(f"pixels of the mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}")
+        raise ValueError(
+            f"pixels of the mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}"
+        )
     kind = _GREY.get(mode, "u1")
     shape = (height, width, _BANDS[mode]) if mode in _BANDS else (height, width)
     if math.prod(shape) * np.dtype(kind).itemsize != len(data) - 12 - length:
-        raise ValueError(f"{len(data) - 12 - length} bytes cannot be {width} x {height} pixels of {mode}")
+        raise ValueError(
+            f"{len(data) - 12 - length} bytes cannot be {width} x {height} pixels of {mode}"
+        )
     return np.frombuffer(data, kind, offset=12 + length).reshape(shape)
 
 

@@ -1,4 +1,5 @@
-"""The `index.json` of a folder of MDS shards: which files they are, and how their columns are written."""
+"""The `index.json` of a folder of MDS shards: which files they are, and how their columns are
+written."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Column(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """What an index says of one shard: the files it may be, its rows, its size unpacked, and digests of that."""
+    """What an index says of one shard: the files it may be, its rows, its size unpacked, and
+    digests of that."""
 
     basenames: list[str]
     rows: int
@@ -30,7 +32,8 @@ class Shard(NamedTuple):
 
 
 def indexes_of(shard: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the indexes beside and above a shard, nearest first, and the name that the shard has in each.
+    """Yield the indexes beside and above a shard, nearest first, and the name that the shard has in
+    each.
 
     `merge_index` of streaming writes one index above the folders of the shards.
     """
@@ -54,10 +57,14 @@ def shards_of(found: Any, where: Path) -> list[Shard]:
 
 def _shard(one: Any) -> Shard:
     if (one["version"], one["format"]) != (2, "mds"):
-        raise ValueError(f"version {one['version']!r} of {one['format']!r}; what is read is version 2 of 'mds'")
+        raise ValueError(
+            f"version {one['version']!r} of {one['format']!r}; what is read is version 2 of 'mds'"
+        )
     raw, packed = one["raw_data"], one.get("zip_data")
     names = [str(raw["basename"]), *([str(packed["basename"])] if packed else [])]
-    return Shard(names, int(one["samples"]), int(raw["bytes"]), dict(raw["hashes"]), columns_of(one))
+    return Shard(
+        names, int(one["samples"]), int(raw["bytes"]), dict(raw["hashes"]), columns_of(one)
+    )
 
 
 def columns_of(one: Any) -> list[Column]:

@@ -1,4 +1,5 @@
-"""Sources that are already there: sequences, arrays, token stores, and functions that make iterators."""
+"""Sources that are already there: sequences, arrays, token stores, and functions that make
+iterators."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.progress import Progress
-from ..base.sizes import ByIndex, Spaced
-from ..base.spans import Spans
+from ..engine.base.progress import Progress
+from ..engine.base.sizes import ByIndex, Spaced
+from ..engine.base.spans import Spans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
@@ -26,19 +27,25 @@ from .unify import Conform
 
 _PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
-_CHEAP, _FEW = 64, 8  # rows of a sample: of tables and arrays, and of objects whose reading may cost much
+_CHEAP, _FEW = (
+    64,
+    8,
+)  # rows of a sample: of tables and arrays, and of objects whose reading may cost much
 _SCANNED = 1 << 30  # bytes of tokens in memory that are looked through when a pipeline is described
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
 class Memory:
-    """Any object with `__len__` and `__getitem__` or `read` as a source, read in the fastest way it offers.
+    """Any object with `__len__` and `__getitem__` or `read` as a source, read in the fastest way it
+    offers.
 
-    Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that are views, Hugging
-    Face datasets and others with `__getitems__` are asked for many rows at once, pyarrow tables give rows as dicts,
-    tensors and array stores (anything with `shape` and `dtype`) are indexed with a list. Where the object has `lengths`
-    (an array or a method), or tells those of an array of indices (`length_of`), the source knows them; they may be what
-    a function makes of the samples that has the same `counted`, a text. Memory-mapped arrays are pickled by file name.
+    Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that
+    are views, Hugging Face datasets and others with `__getitems__` are asked for many rows at once,
+    pyarrow tables give rows as dicts, tensors and array stores (anything with `shape` and `dtype`)
+    are indexed with a list. Where the object has `lengths` (an array or a method), or tells those
+    of an array of indices (`length_of`), the source knows them; they may be what a function makes
+    of the samples that has the same `counted`, a text. Memory-mapped arrays are pickled by file
+    name.
 
     >>> Memory(range(10, 20)).read(np.array([3, 0]))
     [13, 10]
@@ -51,7 +58,9 @@ class Memory:
             reason = f"it has no {' and no '.join(lacks)}. For iterators use from_iterable"
             raise ConfigError(f"{_name(seq)} is no sequence: {reason}")
         if getattr(seq, "ndim", None) == 0:
-            raise ConfigError(f"{_name(seq)} is no sequence: it is one value, an array without an axis")
+            raise ConfigError(
+                f"{_name(seq)} is no sequence: it is one value, an array without an axis"
+            )
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = "its keys are names or labels. For columns give pyarrow.table(columns), for a series its to_list()"
             raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")
@@ -86,7 +95,8 @@ class Memory:
         return getattr(self._seq, "counted", None)
 
     def lengths(self) -> Sizes | None:
-        """The sizes of all samples, where the object has them: int64[len], or what is indexed like that."""
+        """The sizes of all samples, where the object has them: int64[len], or what is indexed like
+        that."""
         tell: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
         if tell is not None:
             return ByIndex(tell, self._rows)
@@ -95,16 +105,22 @@ class Memory:
         if found is None:
             return None
         lengths = np.asarray(found)
-        if lengths.shape != (self._rows,) or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
+        if (
+            lengths.shape != (self._rows,)
+            or lengths.dtype.kind not in "iu"
+            or bool((lengths < 0).any())
+        ):
             raise DataError(
-                f"it gives lengths of shape {lengths.shape} and type {lengths.dtype}: {self._rows} integers, none "
+                f"it gives lengths of shape {lengths.shape} and type {lengths.dtype}: {self._rows} "
+                "integers, none "
                 "negative, are needed",
                 where=_name(self._seq),
             )
         return lengths.astype(np.int64, copy=False)
 
     def digest(self) -> Digest:
-        """What the object holds, as far as it is arrays, bytes, text and numbers, or says so itself (`digest`)."""
+        """What the object holds, as far as it is arrays, bytes, text and numbers, or says so itself
+        (`digest`)."""
         if self._digest is None:
             own = getattr(self._seq, "digest", None)
             found = str(own()) if callable(own) else content(self._seq)
@@ -112,7 +128,8 @@ class Memory:
         return self._digest
 
     def identify_objects(self) -> None:
-        """Take the digest of a list that holds objects now, before functions change their attributes."""
+        """Take the digest of a list that holds objects now, before functions change their
+        attributes."""
         items: Any = self._seq
         if isinstance(items, list | tuple):
             items = cast("Sequence[Any]", items)
@@ -123,7 +140,11 @@ class Memory:
         """Return the contents of the first rows; nothing for objects that describe themselves."""
         if callable(getattr(self._seq, "digest", None)):
             return {}
-        return {"values": content(self._seq[:rows]) or ""} if self.digest() else self._rows_digest(rows)
+        return (
+            {"values": content(self._seq[:rows]) or ""}
+            if self.digest()
+            else self._rows_digest(rows)
+        )
 
     def sample_digest(self) -> Digest:
         """Digests of a few rows, and the fingerprint that a Hugging Face dataset has."""
@@ -138,8 +159,8 @@ class Memory:
         return self._rows_digest(self._rows)["rows"]
 
     def _rows_digest(self, rows: int) -> Digest:
-        """Digests of a few of the first rows. They are read from a copy: what objects note as they are read, open
-        files and generators of random numbers, is then not that of the run.
+        """Digests of a few of the first rows. They are read from a copy: what objects note as they
+        are read, open files and generators of random numbers, is then not that of the run.
         """
         if _is_hub(self._seq):
             return {"rows": sampled(described_rows(self._seq), rows, _CHEAP)}
@@ -147,7 +168,11 @@ class Memory:
         if cheap:
             return {"rows": sampled(partial(self._read, self._seq), rows, _CHEAP)}
         seq = aside(self._seq)
-        return {"rows": sampled(partial(self._read, seq), rows, _FEW, lambda: partial(self._read, aside(seq)))}
+        return {
+            "rows": sampled(
+                partial(self._read, seq), rows, _FEW, lambda: partial(self._read, aside(seq))
+            )
+        }
 
     def describe(self) -> Json:
         """The type of the object and its number of rows."""
@@ -155,20 +180,30 @@ class Memory:
 
 
 def _holds_objects(sample: Any, depth: int = 2) -> bool:
-    """Return whether a sample is or holds an object with attributes; arrays, tensors and images are none."""
+    """Return whether a sample is or holds an object with attributes; arrays, tensors and images are
+    none."""
     if depth and isinstance(sample, dict):
-        return any(_holds_objects(value, depth - 1) for value in cast("dict[Any, Any]", sample).values())
+        return any(
+            _holds_objects(value, depth - 1) for value in cast("dict[Any, Any]", sample).values()
+        )
     if depth and isinstance(sample, list | tuple):
-        return any(_holds_objects(value, depth - 1) for value in cast("Sequence[Any]", sample)[:_CHEAP])
+        return any(
+            _holds_objects(value, depth - 1) for value in cast("Sequence[Any]", sample)[:_CHEAP]
+        )
     kind = type(cast(object, sample))
-    return hasattr(sample, "__dict__") and not hasattr(kind, "__array__") and not hasattr(kind, "__array_interface__")
+    return (
+        hasattr(sample, "__dict__")
+        and not hasattr(kind, "__array__")
+        and not hasattr(kind, "__array_interface__")
+    )
 
 
 class Tokens:
-    """Documents that lie end to end in one flat array: document `i` is `tokens[offsets[i]:offsets[i + 1]]`.
+    """Documents that lie end to end in one flat array: document `i` is `tokens[offsets[i]:offsets[i
+    + 1]]`.
 
-    Documents are views, never copies; the arrays may be memory-mapped, and are then pickled by file name. Lengths are
-    known, so packing can be planned ahead.
+    Documents are views, never copies; the arrays may be memory-mapped, and are then pickled by file
+    name. Lengths are known, so packing can be planned ahead.
 
     >>> store = Tokens(np.arange(6, dtype=np.uint16), np.array([0, 4, 4, 6]))
     >>> store.read(np.array([2, 1])), store.lengths()[:]
@@ -182,19 +217,27 @@ class Tokens:
         self._ids: tuple[int, int] | None = None
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
         self._tokens, bounds = np.asarray(tokens), np.asarray(offsets)
-        if self._tokens.ndim != 1 or bounds.ndim != 1 or bounds.dtype.kind not in "iu" or not bounds.size:
+        if (
+            self._tokens.ndim != 1
+            or bounds.ndim != 1
+            or bounds.dtype.kind not in "iu"
+            or not bounds.size
+        ):
             raise ConfigError(
-                "Tokens needs a flat array of tokens and one integer offset more than there are documents; got shapes "
+                "Tokens needs a flat array of tokens and one integer offset more than there are "
+                "documents; got shapes "
                 f"{self._tokens.shape} and {bounds.shape}, offsets of type {bounds.dtype}"
             )
         self._offsets: Ints = bounds.astype(np.int64, copy=False)
         if (back := np.flatnonzero(self._offsets[1:] < self._offsets[:-1])).size:
             raise DataError(
-                f"document {int(back[0])} ends before it begins: the offsets must not decrease", where="offsets"
+                f"document {int(back[0])} ends before it begins: the offsets must not decrease",
+                where="offsets",
             )
         if int(self._offsets[0]) < 0 or int(self._offsets[-1]) > len(self._tokens):
             raise DataError(
-                f"they reach from {int(self._offsets[0])} to {int(self._offsets[-1])}, but there are "
+                f"they reach from {int(self._offsets[0])} to {int(self._offsets[-1])}, but there "
+                "are "
                 f"{len(self._tokens)} tokens",
                 where="offsets",
             )
@@ -210,13 +253,20 @@ class Tokens:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The documents at `indices`, as views."""
-        tokens, starts, stops = self._tokens, self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
+        tokens, starts, stops = (
+            self._tokens,
+            self._offsets[indices].tolist(),
+            self._offsets[indices + 1].tolist(),
+        )
         return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
     def spans(self, indices: Ints, /) -> Spans:
         """The documents at `indices`, as places in the array."""
         return Spans(
-            [self._tokens], np.zeros(len(indices), np.int64), self._offsets[indices], self._offsets[indices + 1]
+            [self._tokens],
+            np.zeros(len(indices), np.int64),
+            self._offsets[indices],
+            self._offsets[indices + 1],
         )
 
     def lengths(self) -> Sizes:
@@ -229,9 +279,14 @@ class Tokens:
         return self._tokens.dtype
 
     def ids(self) -> tuple[int, int] | None:
-        """The least and the largest id; None of arrays that are mapped from a file, large, or empty."""
+        """The least and the largest id; None of arrays that are mapped from a file, large, or
+        empty."""
         tokens = self.joined()
-        if isinstance(self._kept[0], np.memmap) or not 0 < tokens.nbytes <= _SCANNED or tokens.dtype.kind not in "iu":
+        if (
+            isinstance(self._kept[0], np.memmap)
+            or not 0 < tokens.nbytes <= _SCANNED
+            or tokens.dtype.kind not in "iu"
+        ):
             return None
         self._ids = self._ids or (int(tokens.min()), int(tokens.max()))
         return self._ids
@@ -249,21 +304,30 @@ class Tokens:
         """The same of the first documents."""
         bounds = self._offsets[: rows + 1]
         offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
-        return {"offsets": offsets, "tokens": content(self._tokens[int(bounds[0]) : int(bounds[-1])]) or ""}
+        return {
+            "offsets": offsets,
+            "tokens": content(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
+        }
 
     def describe(self) -> Json:
         """The number of documents and tokens, and the type of the tokens."""
         total = int(self._offsets[-1] - self._offsets[0])
-        return {"type": "tokens", "rows": len(self), "tokens": total, "dtype": str(self._tokens.dtype)}
+        return {
+            "type": "tokens",
+            "rows": len(self),
+            "tokens": total,
+            "dtype": str(self._tokens.dtype),
+        }
 
 
 class Iterable:
-    """What a function yields, as one shard named `stream`. The function must give the same samples every time.
+    """What a function yields, as one shard named `stream`. The function must give the same samples
+    every time.
 
     `identity` is what the user says that the samples are, a version.
 
-    Going to a row uses the `skip` method of what the function returns, if it has one (Hugging Face iterable datasets
-    do); otherwise the rows before it are made again and thrown away.
+    Going to a row uses the `skip` method of what the function returns, if it has one (Hugging Face
+    iterable datasets do); otherwise the rows before it are made again and thrown away.
 
     >>> list(Iterable(lambda: "abc").open("stream", 1))
     ['b', 'c']
@@ -272,7 +336,8 @@ class Iterable:
     def __init__(self, factory: Callable[[], Any], identity: str | int | None = None) -> None:
         if not callable(factory):
             raise ConfigError(
-                f"{_name(factory)} is no function: give one that makes a new iterator each time, as in "
+                f"{_name(factory)} is no function: give one that makes a new iterator each time, "
+                "as in "
                 "from_iterable(lambda: open_my_data())"
             )
         self._factory, self.identity = factory, identity
@@ -289,12 +354,15 @@ class Iterable:
         samples = iter(made)
         passed = 0
         with Progress("go to a row of a stream", row, "samples") as progress:
-            while passed < row and (more := sum(1 for _ in islice(samples, min(_PASSED, row - passed)))):
+            while passed < row and (
+                more := sum(1 for _ in islice(samples, min(_PASSED, row - passed)))
+            ):
                 passed += more
                 progress.more(more)
         if passed < row:
             raise DataError(
-                f"it ended after {passed} samples, where row {row} was to be found again: the function must yield the "
+                f"it ended after {passed} samples, where row {row} was to be found again: the "
+                "function must yield the "
                 "same samples every time",
                 where=_name(self._factory),
             )
@@ -302,7 +370,11 @@ class Iterable:
 
     def digest(self) -> Digest:
         """The identity that the user gave."""
-        return {"shards": content(self.names()) or ""} if self.identity is None else {"identity": str(self.identity)}
+        return (
+            {"shards": content(self.names()) or ""}
+            if self.identity is None
+            else {"identity": str(self.identity)}
+        )
 
     @property
     def unknown(self) -> bool:
@@ -316,20 +388,31 @@ class Iterable:
 
 def _refuse_mask(array: Any) -> None:
     if isinstance(array, np.ma.MaskedArray):
-        raise ConfigError("a masked array would lose its mask: give its `filled()` values, zipped with its mask")
+        raise ConfigError(
+            "a masked array would lose its mask: give its `filled()` values, zipped with its mask"
+        )
 
 
-# ---------------------------------------------------------------- ways to read, one chosen per object
+# ---------------------------------------------------------------- ways to read, one chosen per
+# object
 
 _Read = Callable[[Any, Ints], list[Any]]
 
 
 def _reader(seq: Any) -> _Read:
     if isinstance(seq, range):
-        return _from_range if -(1 << 62) < seq.start < 1 << 62 and abs(seq.step) * len(seq) < 1 << 62 else _one_by_one
+        return (
+            _from_range
+            if -(1 << 62) < seq.start < 1 << 62 and abs(seq.step) * len(seq) < 1 << 62
+            else _one_by_one
+        )
     if isinstance(seq, np.ndarray):
         array = cast("npt.NDArray[Any]", seq)
-        return _from_array(array) if array.ndim == 1 and array.dtype.kind in _SCALARS else _views(array)
+        return (
+            _from_array(array)
+            if array.ndim == 1 and array.dtype.kind in _SCALARS
+            else _views(array)
+        )
     if callable(getattr(seq, "__getitems__", None)):
         return _in_runs(seq) if _is_hub(seq) else _many
     if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
@@ -366,12 +449,15 @@ def _one_by_one(seq: Any, indices: Ints) -> list[Any]:
 def _many(seq: Any, indices: Ints) -> list[Any]:
     found = list(seq.__getitems__(indices.tolist()))
     if len(found) != len(indices):
-        raise DataError(f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq))
+        raise DataError(
+            f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq)
+        )
     return found
 
 
 def _reads(seq: Any) -> bool:
-    """Whether it is asked for many samples at once by a `read`; what has items as well (`mmap`) may mean bytes."""
+    """Whether it is asked for many samples at once by a `read`; what has items as well (`mmap`) may
+    mean bytes."""
     return callable(getattr(seq, "read", None)) and not hasattr(seq, "__getitem__")
 
 
@@ -384,7 +470,8 @@ def _is_hub(seq: Any) -> bool:
 
 
 def _in_runs(seq: Any) -> _Read:
-    """A Hugging Face dataset: neighbours in one slice, which takes a fraction of the time of a list of indices."""
+    """A Hugging Face dataset: neighbours in one slice, which takes a fraction of the time of a list
+    of indices."""
     neighbours = slicer(seq)
 
     def read(seq: Any, indices: Ints) -> list[Any]:
@@ -405,7 +492,8 @@ def _in_runs(seq: Any) -> _Read:
 
 
 def _array_like(seq: Any, indices: Ints) -> list[Any]:
-    """Tensors and stores on disk, by a list of indices; sorted and without repeats, as some of them insist on that."""
+    """Tensors and stores on disk, by a list of indices; sorted and without repeats, as some of them
+    insist on that."""
     wanted, places = np.unique(indices, return_inverse=True)
     jax = type(seq).__module__.partition(".")[0].startswith("jax")  # which takes no lists
     found = list(seq[wanted if jax else wanted.tolist()])
@@ -417,9 +505,14 @@ def _array_like(seq: Any, indices: Ints) -> list[Any]:
 def _table(table: Any) -> _Read:
     batches: list[Any] = [*map(Conform(table.schema, None, Path(_name(table))), table.to_batches())]
     starts = starts_of([batch.num_rows for batch in batches])
-    return lambda _, indices: by_part(starts, indices, lambda part, rows: rows_of(batches[part], rows, views=True))
+    return lambda _, indices: by_part(
+        starts, indices, lambda part, rows: rows_of(batches[part], rows, views=True)
+    )
 
 
 def _name(thing: Any) -> str:
-    named = cast(Any, thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing))
+    named = cast(
+        Any,
+        thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing),
+    )
     return f"{named.__module__}.{named.__qualname__}"

@@ -1,4 +1,5 @@
-"""The small files that describe a prepared folder, in its `.nv-meta`: JSON and YAML, read as plain values."""
+"""The small files that describe a prepared folder, in its `.nv-meta`: JSON and YAML, read as plain
+values."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ..base import seams
-from ..base.limits import METADATA
-from ..base.yaml import shallow
+from ..engine.base import seams
+from ..engine.base.limits import METADATA
+from ..engine.base.yaml import shallow
 from ..errors import ConfigError, DataError
 from . import sidecar
 
@@ -21,7 +22,9 @@ def first(root: Path, *names: str) -> Path:
     for name in names:
         if (root / META / name).is_file():
             return root / META / name
-    raise ConfigError(f"{root} was not prepared to its end: there is no {' or '.join(names)} in its {META}")
+    raise ConfigError(
+        f"{root} was not prepared to its end: there is no {' or '.join(names)} in its {META}"
+    )
 
 
 def config(root: Path, name: str) -> Path:
@@ -57,5 +60,8 @@ def _from_yaml(text: bytes) -> Any:
 def mapping(found: Any, where: Path, name: str = "") -> Mapping[str, Any]:
     """A mapping with names for keys; a `DataError` where it is none."""
     if not isinstance(found, Mapping):
-        raise DataError(f"{name or 'the file'} must be a mapping, it is {type(found).__name__}", where=str(where))
+        raise DataError(
+            f"{name or 'the file'} must be a mapping, it is {type(found).__name__}",
+            where=str(where),
+        )
     return {str(key): value for key, value in cast("Mapping[Any, Any]", found).items()}

@@ -1,4 +1,5 @@
-"""Files that other tools leave beside data, by their names: descriptions, indexes, marks, what is half written."""
+"""Files that other tools leave beside data, by their names: descriptions, indexes, marks, what is
+half written."""
 
 from __future__ import annotations
 
@@ -15,16 +16,19 @@ _MOST = 1 << 17  # files that a name may tell of
 _NAMES = (
     r"dataset_infos?\.json|dataset_dict\.json|state\.json|indices\.arrow",  # datasets
     r"cache-[0-9a-f]{8,}(_\d+_of_\d+)?\.arrow",
-    r"_success|_common_metadata|_metadata|_(started|committed)_\d+",  # Hadoop, Spark, Dask, Databricks
+    # Hadoop, Spark, Dask, Databricks
+    r"_success|_common_metadata|_metadata|_(started|committed)_\d+",
     r"index\.json|shard_ledger\.json|\d+_stats\.json",  # MDS, LitData, Levanter, img2dataset
     r"features\.json|(.*[-_])?labels?\.labels\.txt",  # TFDS
-    r"(generation_|preprocessor_|processor_)?config\.json|tokenizer(_config)?\.json",  # transformers
+    # transformers
+    r"(generation_|preprocessor_|processor_)?config\.json|tokenizer(_config)?\.json",
     r"chat_template\.json|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt",
     r"trainer_state\.json|(all|train|eval|test|predict)_results\.json|.*\.(bin|safetensors)\.index\.json",
     r"(pytorch_model|adapter_model|training_args|optimizer|scheduler)([-_]\d+.*)?\.bin",
     r"(v\d+|\d{5}-[0-9a-f-]{36})(\.gz)?\.metadata\.json",  # Iceberg
     r"croissant\.json|\.gitattributes|\.gitignore",  # the hub
-    r"datapackage\.json|dataset-metadata\.json|package(-lock)?\.json|requirements\.txt",  # Kaggle, npm, pip
+    # Kaggle, npm, pip
+    r"datapackage\.json|dataset-metadata\.json|package(-lock)?\.json|requirements\.txt",
     r"(readme|licen[cs]e|notice|changelog|contributing|citation)(\.(md|txt|rst|cff|bib))?",
     r"(md5|sha\d+)sums(\.txt)?|.*\.(crc|md5|sha1|sha256|sha512)",
     r".*\.(tmp|temp|incomplete|partial|lock|crdownload|aria2|swp)",
@@ -51,17 +55,23 @@ def is_metadata(path: PurePath, asked: str = "") -> bool:
     >>> is_metadata(PurePath("part-00000.parquet"))
     False
     """
-    return (bool(_NAMED(path.name)) and path.name != asked) or any(_IN_FOLDER(piece) for piece in path.parts[:-1])
+    return (bool(_NAMED(path.name)) and path.name != asked) or any(
+        _IN_FOLDER(piece) for piece in path.parts[:-1]
+    )
 
 
 def log_left_out(given: str, names: Iterable[str]) -> None:
     """Say once which files are not read."""
     if found := sorted(names):
-        _log_once(f"{given}: left out {_shown(found)}, which other tools keep beside data; name such a file to read it")
+        _log_once(
+            f"{given}: left out {_shown(found)}, which other tools keep beside data; name such a "
+            "file to read it"
+        )
 
 
 def log_missing(given: str, paths: Iterable[PurePath]) -> None:
-    """Say once which files are missing, where their names tell how many they are (`-00000-of-00010`)."""
+    """Say once which files are missing, where their names tell how many they are
+    (`-00000-of-00010`)."""
     numbers = dict[tuple[str, str, str], set[int]]()
     for path in paths:
         if found := _NUMBERED(str(path)):
@@ -75,7 +85,8 @@ def log_missing(given: str, paths: Iterable[PurePath]) -> None:
 def log_unchecked(given: str, table: str, kind: str) -> None:
     """Say once that which files of a table are current is not known."""
     _log_once(
-        f"{given}: {table} is {kind}; files that are no longer part of it are read too: name the files of the version "
+        f"{given}: {table} is {kind}; files that are no longer part of it are read too: name the "
+        "files of the version "
         "to read"
     )
 

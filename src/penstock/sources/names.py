@@ -10,8 +10,8 @@ from .paths import KINDS, PACKED
 
 
 def name_of(given: Sequence[str | Path], found: Sequence[Path]) -> str:
-    """A name for the source: the folder that was given, however many files lie in it; else the stem of the only file,
-    or the folder of the first of many.
+    """A name for the source: the folder that was given, however many files lie in it; else the stem
+    of the only file, or the folder of the first of many.
 
     >>> name_of(["data/*"], [Path("data/code.jsonl.gz")])
     'code'

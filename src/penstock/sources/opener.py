@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base import seams
+from ..engine.base import seams
 from ..errors import ConfigError, DataError
 from ..stores import Range, Stores, is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
@@ -25,14 +25,17 @@ _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of thi
 _HEADED = ("mds", "litdata")  # what is in them says their beginning
 _FOLDERS = ("zarr", "lance")
 SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
-"""Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
+"""Formats whose files are compared with checksums where these were made; those of tokens too, and
+JSON arrays."""
 
 
 class Opener(NamedTuple):
-    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
+    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or
+    with new ones.
 
-    Columns are those of `schema`, where files differ; with `some`, of those asked for the ones that a file has. Lengths
-    of the lists of a column that is `measured`, or tokens that are, are counted with an index.
+    Columns are those of `schema`, where files differ; with `some`, of those asked for the ones that
+    a file has. Lengths of the lists of a column that is `measured`, or tokens that are, are counted
+    with an index.
     """
 
     kind: str
@@ -53,7 +56,11 @@ class Opener(NamedTuple):
         """What a catalog of such files has to say of them."""
         named, said = self.kind in (*TABLES, "litdata"), (*self.ids, self.bare)
         return catalog.Kind(
-            [self.kind, *(self.columns or () if named else ()), *(str(each) for each in said if each is not None)],
+            [
+                self.kind,
+                *(self.columns or () if named else ()),
+                *(str(each) for each in said if each is not None),
+            ],
             small=self.kind in ("jsonl", "text"),
         )
 
@@ -76,22 +83,38 @@ class Opener(NamedTuple):
         try:
             return self._open(path, offsets)
         finally:
-            sidecar.unchanged(path, before, name=str(path))  # else its index may be of another version
+            sidecar.unchanged(
+                path, before, name=str(path)
+            )  # else its index may be of another version
 
     def _open(self, path: Path, offsets: Offsets | None) -> File:
-        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = self
+        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = (
+            self
+        )
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
             data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
-            return Arrow(table, columns=columns, shared=shared, data=data, origin=path, schema=schema, some=some)
+            return Arrow(
+                table,
+                columns=columns,
+                shared=shared,
+                data=data,
+                origin=path,
+                schema=schema,
+                some=some,
+            )
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
         if kind in _FOLDERS and is_far(path):
-            raise ConfigError(f"{path}: {kind} data is read from folders of this machine: copy it to one")
+            raise ConfigError(
+                f"{path}: {kind} data is read from folders of this machine: copy it to one"
+            )
         plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
         summed = kind in SUMMED or path.suffix.lower() == ".json"
         if checksum and summed:
-            beside = [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
+            beside = (
+                [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
+            )
             for one in [*beside, *([path] if plain == path else [])]:
                 checked.make(one, cache, rebuild)
         data = None
@@ -103,15 +126,33 @@ class Opener(NamedTuple):
             data = data or checked.Checked(plain, path, shared.files)
             return opened(checked.Wanted(data, columns, cache, shared, rebuild))
         if kind == "parquet":
-            return Parquet(path, columns=columns, shared=shared, data=data, schema=schema, some=some)
+            return Parquet(
+                path, columns=columns, shared=shared, data=data, schema=schema, some=some
+            )
         if kind == "arrow":
-            table = Arrow(plain, columns=columns, shared=shared, data=data, origin=path, schema=schema, some=some)
+            table = Arrow(
+                plain,
+                columns=columns,
+                shared=shared,
+                data=data,
+                origin=path,
+                schema=schema,
+                some=some,
+            )
             return table if bare is None else Bare(table, bare)
         if kind == "tar":
             if not (own or rebuild) and plain == path:
-                return tar_file.open_indexed(path, columns=columns, cache=cache, held=shared.decoded, data=data)
+                return tar_file.open_indexed(
+                    path, columns=columns, cache=cache, held=shared.decoded, data=data
+                )
             return tar_file.open_tar(
-                plain, path, columns=columns, cache=cache, held=shared.decoded, rebuild=rebuild, data=data
+                plain,
+                path,
+                columns=columns,
+                cache=cache,
+                held=shared.decoded,
+                rebuild=rebuild,
+                data=data,
             )
         return lines.open_lines(
             plain,
@@ -127,13 +168,15 @@ class Opener(NamedTuple):
 
 
 def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) -> File | None:
-    """The file, if its columns are those of the first, of types as `seen`; `None` if only their order differs."""
+    """The file, if its columns are those of the first, of types as `seen`; `None` if only their
+    order differs."""
     mine, theirs = _columns(file), _columns(first)
     if isinstance(file, Typed):
         compare(file.types, path, seen)
     if set(mine) != set(theirs):
         raise DataError(
-            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
+            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: "
+            "pass columns= with "
             "those that all files have, or read them as two sources",
             where=str(path),
         )

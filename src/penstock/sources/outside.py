@@ -1,7 +1,10 @@
-"""Formats that other packages bring: entry points of the group `penstock.formats`, each of two methods.
+"""Formats that other packages bring: entry points of the group `penstock.formats`, each of two
+methods.
 
-Only what is installed counts: an entry point that lies in the working folder, or beside data, is not looked for. The
-name of a format is also the ending of its files and folders, so nothing is imported before a format is needed.
+Only what is installed counts: an entry point that lies in the working folder, or beside data, is
+    not looked for. The
+name of a format is also the ending of its files and folders, so nothing is imported before a format
+is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base.contract import fulfilled
+from ..engine.base.contract import fulfilled
 from ..errors import ConfigError
 from ..types import Format
 from .paths import FORMATS, KINDS
@@ -30,7 +33,8 @@ class Brought(NamedTuple):
     format: Format
 
     def files(self, folder: Path) -> list[Path]:
-        """The data files of a folder: those that the format names, else those that end in its name."""
+        """The data files of a folder: those that the format names, else those that end in its
+        name."""
         found = list(self.format.files(folder))
         return found or sorted(path for path in folder.glob(f"*.{self.name}") if path.is_file())
 
@@ -47,7 +51,9 @@ def outside(paths: Sequence[str | Path], format: str | None) -> Brought | None:
         return None
     found = _installed(name)
     if len(found) > 1:
-        raise ConfigError(f"several packages bring the format {name!r}: {', '.join(found)}; uninstall all but one")
+        raise ConfigError(
+            f"several packages bring the format {name!r}: {', '.join(found)}; uninstall all but one"
+        )
     return next((Brought(name, _loaded(entry)) for entry in found.values()), None)
 
 

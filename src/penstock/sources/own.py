@@ -60,14 +60,19 @@ def open_own(
 ) -> Chain:
     """The rows of files of a format of the user's, as one source in the order of their paths.
 
-    `name` is what the format is called; `files` tells which folders are one dataset, and of which files.
+    `name` is what the format is called; `files` tells which folders are one dataset, and of which
+    files.
     """
     name = name or _called(format)
     if given := next((name for name, value in others.items() if value is not None), None):
-        raise ConfigError(f"{given}= does not go with a format of your own: {name} says what a file gives")
+        raise ConfigError(
+            f"{given}= does not go with a format of your own: {name} says what a file gives"
+        )
     found = find(paths, files)
     opened = [OwnFile(path, format) for path in found]
-    lengths = partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
+    lengths = (
+        partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
+    )
     return Chain(
         opened, outline_of(opened, found), format=name, name=name_of(paths, found), paths=found, cache=cache,
         lengths=lengths,

@@ -9,10 +9,10 @@ from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
-from ..base import seams
-from ..base.hints import chosen
-from ..base.seams import Entry
-from ..base.urls import before_glob, is_glob, is_url, parted, scheme_of
+from ..engine.base import seams
+from ..engine.base.hints import chosen
+from ..engine.base.seams import Entry
+from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
@@ -39,7 +39,9 @@ FormatName: TypeAlias = Literal[
     "vortex",
 ]
 
-TokenType: TypeAlias = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+TokenType: TypeAlias = Literal[
+    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"
+]
 """What a token id is stored as."""
 
 TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
@@ -94,9 +96,10 @@ Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
 def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files) -> list[Path]:
     """The files meant by paths, globs (`**` too), brace ranges and folders: sorted, each once.
 
-    A folder means the data files right inside it, or those that `files` tells, where it is one dataset. What other
-    tools keep beside data is left out of folders and globs, and said. Errors name the pattern that matches nothing, the
-    file that is missing from a brace range, and the file that is meant twice.
+    A folder means the data files right inside it, or those that `files` tells, where it is one
+    dataset. What other tools keep beside data is left out of folders and globs, and said. Errors
+    name the pattern that matches nothing, the file that is missing from a brace range, and the file
+    that is meant twice.
 
     >>> find("no/such/*.jsonl")
     Traceback (most recent call last):
@@ -123,7 +126,8 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
             raise _twice(path, given)
         seen.add(place)
     for path, link in entries:
-        # Two links to one file are two files, as in the cache of a hub; a link and the file it leads to are one.
+        # Two links to one file are two files, as in the cache of a hub; a link and the file it
+        # leads to are one.
         if link and not is_far(path) and seen.intersection(places(_led_to(path))):
             raise _twice(path, given)
     return found
@@ -137,11 +141,15 @@ def _led_to(link: Path) -> Iterator[Path]:
 
 
 def _twice(path: Path, given: Iterable[str | Path]) -> ConfigError:
-    return ConfigError(f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file once")
+    return ConfigError(
+        f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file "
+        "once"
+    )
 
 
 def places(paths: Iterable[Path]) -> Iterator[str]:
-    """Where files lie, by absolute names; of links in the names only those to folders are followed, each once."""
+    """Where files lie, by absolute names; of links in the names only those to folders are followed,
+    each once."""
     known: dict[str, str] = {}
     for path in paths:
         if is_far(path):
@@ -154,7 +162,8 @@ def places(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the extension names, looking through `.gz` and `.zst`; `None` where it names none.
+    """The format that the extension names, looking through `.gz` and `.zst`; `None` where it names
+    none.
 
     >>> format_of(Path("a/b.jsonl.gz")), format_of(Path("b.parquet.gz"))
     ('jsonl', None)
@@ -166,7 +175,9 @@ def format_of(path: Path) -> str | None:
     if path.name in folders.ZARR:
         return "zarr"
     packed = path.suffix.lower() in PACKED
-    found = FORMATS.get(_OF.sub("", Path(path.stem).suffix.lower() if packed else path.suffix.lower()))
+    found = FORMATS.get(
+        _OF.sub("", Path(path.stem).suffix.lower() if packed else path.suffix.lower())
+    )
     return None if packed and found not in _PACKABLE else found
 
 
@@ -174,21 +185,32 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     """The one format of all these files, or the one that was asked for."""
     paths = list({_ending(path.name): path for path in reversed(paths)}.values())[::-1]
     if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
-        raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once")
+        raise ConfigError(
+            f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once"
+        )
     if format is not None:
         chosen(format, KINDS, "read(format={})")
         for path in paths:
             if path.suffix.lower() in PACKED and format not in _PACKABLE:
-                raise ConfigError(f"{path}: {format} files cannot be read through {path.suffix}: unpack it first")
+                raise ConfigError(
+                    f"{path}: {format} files cannot be read through {path.suffix}: unpack it first"
+                )
         return format
     first = paths[0]
     for path in paths:
         if format_of(path) is None:
-            if path.suffix.lower() in (".br", ".bz2", ".snappy") and Path(path.stem).suffix.lower() == ".mds":
-                raise ConfigError(f"{path}: MDS packed as {path.suffix[1:]} is not read: pack it as zstd or gz, or not")
+            if (
+                path.suffix.lower() in (".br", ".bz2", ".snappy")
+                and Path(path.stem).suffix.lower() == ".mds"
+            ):
+                raise ConfigError(
+                    f"{path}: MDS packed as {path.suffix[1:]} is not read: pack it as zstd or gz, "
+                    "or not"
+                )
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
-                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines, CSV and tar); or pass format="
+                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines, CSV and tar); or pass "
+                "format="
             )
         if format_of(path) != format_of(first):
             raise ConfigError(
@@ -227,7 +249,8 @@ class _Look:
 
 
 def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
-    """What a pattern means: under which name it is sorted, and where it lies in a folder that tells the order."""
+    """What a pattern means: under which name it is sorted, and where it lies in a folder that tells
+    the order."""
     if is_far(given):
         yield from _far(str(given), look)
         return
@@ -241,19 +264,24 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
     for one in braces(pattern):
         if not any(letter in one for letter in "*?["):
             if (found := look.named(one)) is None:
-                missing = f"the file {one!r} is missing" + (f" from {str(given)!r}" if one != str(given) else "")
+                missing = f"the file {one!r} is missing" + (
+                    f" from {str(given)!r}" if one != str(given) else ""
+                )
                 raise ConfigError(f"{missing}: {_around(one)}")
             yield from _file_or_folder(found, look.files)
             continue
         entries = _data_of(_listed(one), one)
-        found = [match for entry in _sound(entries) for match in _file_or_dataset(entry, look.files)]
+        found = [
+            match for entry in _sound(entries) for match in _file_or_dataset(entry, look.files)
+        ]
         if not found:
             raise ConfigError(f"{one!r} matches no file: {_around(one)}")
         yield from found
 
 
 def look_at(given: Iterable[str | Path]) -> None:
-    """Ask for all objects of stores that are named, at once; what is not there is said when its turn comes."""
+    """Ask for all objects of stores that are named, at once; what is not there is said when its
+    turn comes."""
     far = [one for each in given if is_far(each) for one in _names(each)]
     store, names = seams.world.store, [one for one in far if not is_glob(one)]
     if names and isinstance(store, Stores):
@@ -262,7 +290,8 @@ def look_at(given: Iterable[str | Path]) -> None:
 
 
 def _names(pattern: str | Path) -> list[str]:
-    """What a pattern of URLs names, written out before logins and queries are left out: each has its own."""
+    """What a pattern of URLs names, written out before logins and queries are left out: each has
+    its own."""
     return [str(located(one)) for one in braces(str(pattern))]
 
 
@@ -273,7 +302,8 @@ def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     plain = [one for one in names if one not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):
         raise ConfigError(
-            f"{globs[0]!r}: a web server does not tell what it has: name the files, {{000..099}} for many"
+            f"{globs[0]!r}: a web server does not tell what it has: name the files, {{000..099}} "
+            "for many"
         )
     for one in plain:
         path = Far(one)
@@ -284,7 +314,11 @@ def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
         else:
             raise ConfigError(f"there is no object {one!r}: {_around(one)}")
     for one in globs:
-        found = [match for entry in _data_of(_listed(one), one) for match in _file_or_dataset(entry, look.files)]
+        found = [
+            match
+            for entry in _data_of(_listed(one), one)
+            for match in _file_or_dataset(entry, look.files)
+        ]
         if not found:
             raise ConfigError(f"{one!r} matches no object: {_around(one)}")
         yield from found
@@ -319,13 +353,15 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
     names = [Path(one.path).name for one in inside if one.file and not format_of(at(one.path))]
     if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:
         raise ConfigError(
-            f"the folder {str(path)!r} holds packed data that is not read ({_shown(unread)}): unpack it, or pack it as "
+            f"the folder {str(path)!r} holds packed data that is not read ({_shown(unread)}): "
+            "unpack it, or pack it as "
             ".gz or .zst; or name the files to read"
         )
     if not known:
         shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
-            f"the folder {str(path)!r} holds no data files ({shown}); known extensions are {', '.join(FORMATS)}; for "
+            f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
+            f"{', '.join(FORMATS)}; for "
             f"the files of its folders write {path.as_posix()}/**/*.parquet, say"
         )
     yield from ((at(one.path).as_posix(), 0, one) for one in known)
@@ -336,46 +372,65 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     above = len(at(before_glob(pattern).rpartition("/")[0]).parts)
     pieces = [PurePosixPath(*at(one.path).parts[above:]) for one in entries]
     arrays = {path.with_suffix("") for path in pieces if path.suffix == ".npy"}
-    ends = [path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays for path in pieces]
+    ends = [
+        path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays
+        for path in pieces
+    ]
     asked = pattern.rpartition("/")[2]
     out = [end or is_metadata(path, asked) for path, end in zip(pieces, ends, strict=True)]
     if out and all(out):
-        alone = [path.name == "index.json" for path in pieces]  # which no tool wrote that is known here
+        alone = [
+            path.name == "index.json" for path in pieces
+        ]  # which no tool wrote that is known here
         if not any(alone):
             names = _shown([str(path) for path in pieces])
             raise ConfigError(
-                f"{pattern!r} means no data, only what is kept beside it ({names}): name a file to read it"
+                f"{pattern!r} means no data, only what is kept beside it ({names}): name a file to "
+                "read it"
             )
         out = [not one for one in alone]
     data = [one for one, gone in zip(entries, out, strict=True) if not gone]
     named = zip(entries, pieces, out, strict=True)
     log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
-    _require_one_of_each(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
+    _require_one_of_each(
+        pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone]
+    )
     _require_one_revision(pattern, [one.path for one in data if one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
-    require_current(pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above)
+    require_current(
+        pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above
+    )
     return data
 
 
 def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
     """Raise `ConfigError` for a file beside its packed copy, and for `.json` beside `.jsonl`.
 
-    What `gunzip --keep` leaves would be read twice; a `.json` beside lines of JSON mostly describes them.
+    What `gunzip --keep` leaves would be read twice; a `.json` beside lines of JSON mostly describes
+    them.
     """
-    plain = [path.with_suffix("") if path.suffix.lower() in PACKED else path for path in dict.fromkeys(paths)]
+    plain = [
+        path.with_suffix("") if path.suffix.lower() in PACKED else path
+        for path in dict.fromkeys(paths)
+    ]
     if len(once := set(plain)) < len(plain):
         twice = next(path for path in plain if path not in once or once.remove(path))
-        raise ConfigError(f"{pattern!r} means {str(twice)!r} and a packed copy of it: remove one, or name the files")
+        raise ConfigError(
+            f"{pattern!r} means {str(twice)!r} and a packed copy of it: remove one, or name the "
+            "files"
+        )
     lines = next((path for path in plain if path.suffix.lower() in (".jsonl", ".ndjson")), None)
     if lines and (about := [str(path) for path in plain if path.suffix.lower() == ".json"]):
         raise ConfigError(
-            f"{pattern!r} means {str(lines)!r} and {_shown(about)}: a .json beside lines of JSON mostly describes "
+            f"{pattern!r} means {str(lines)!r} and {_shown(about)}: a .json beside lines of JSON "
+            "mostly describes "
             f"them; write *{lines.suffix}, or name every file that is data"
         )
 
 
 def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
-    """Raise `ConfigError` for files of several revisions of one dataset in the cache of Hugging Face's hub."""
+    """Raise `ConfigError` for files of several revisions of one dataset in the cache of Hugging
+    Face's hub."""
     revisions = dict[str, set[str]]()
     for path in paths:
         before, _, after = path.partition("/snapshots/")
@@ -385,7 +440,8 @@ def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
     for before, names in revisions.items():
         if len(names) > 1 and Path(before, "blobs").is_dir():
             raise ConfigError(
-                f"{pattern!r} means {len(names)} revisions of the dataset in {before!r}: name the folder of one, "
+                f"{pattern!r} means {len(names)} revisions of the dataset in {before!r}: name the "
+                "folder of one, "
                 f"{_shown(sorted(names))}"
             )
 
@@ -396,10 +452,14 @@ def _files(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _sound(entries: Iterable[Entry]) -> list[Entry]:
-    """What can be neither a file nor a folder is refused: one file less would be another order of all samples."""
+    """What can be neither a file nor a folder is refused: one file less would be another order of
+    all samples."""
     entries = list(entries)
     if odd := next((entry for entry in entries if entry.odd), None):
-        raise ConfigError(f"{odd.path!r} is {odd.odd}, no file: remove it, or name the files so that it is not meant")
+        raise ConfigError(
+            f"{odd.path!r} is {odd.odd}, no file: remove it, or name the files so that it is not "
+            "meant"
+        )
     return entries
 
 
@@ -410,17 +470,22 @@ def _inside(folder: Path) -> list[Entry]:
 def _listed(pattern: str) -> list[Entry]:
     try:
         found = seams.world.store.list(pattern)
-        if not is_far(pattern) and any(is_url(one.path) for one in found):  # of a folder that is named like a scheme
+        if not is_far(pattern) and any(
+            is_url(one.path) for one in found
+        ):  # of a folder that is named like a scheme
             found = [one._replace(path=str(Path.cwd() / one.path)) for one in found]
         return found
     except StorageError:  # of a store, without what is secret in a URL
         raise
     except OSError as error:
-        raise StorageError(f"{error.filename or pattern} cannot be listed: {error.strerror or error}") from error
+        raise StorageError(
+            f"{error.filename or pattern} cannot be listed: {error.strerror or error}"
+        ) from error
 
 
 def _around(pattern: str) -> str:
-    """What is there instead, for an error: the last folder of the pattern that has no wildcard, and what it holds."""
+    """What is there instead, for an error: the last folder of the pattern that has no wildcard, and
+    what it holds."""
     folder = at(pattern).parent
     if isinstance(folder, Far):
         return "see whether it is spelled as the store has it"

@@ -1,4 +1,5 @@
-"""Folders and files that Megatron-Energon prepared: shards, splits, exclusions. A shard is a path below the folder."""
+"""Folders and files that Megatron-Energon prepared: shards, splits, exclusions. A shard is a path
+below the folder."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..base import seams
-from ..base.progress import Progress
+from ..engine.base import seams
+from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..stores import located
 from ..types import Ints
@@ -25,10 +26,12 @@ _HELD = 256 << 20  # bytes of indexes
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `.nv-meta` says of a folder: the samples of each shard, the shards of each split, what is excluded.
+    """What `.nv-meta` says of a folder: the samples of each shard, the shards of each split, what
+    is excluded.
 
-    `counts` is in the order of the folder's list, `splits` in that of its split file; an excluded shard is in none.
-    `excluded` has the keys of single samples by shard. Energon counts these in `len`; here they are not there at all.
+    `counts` is in the order of the folder's list, `splits` in that of its split file; an excluded
+    shard is in none. `excluded` has the keys of single samples by shard. Energon counts these in
+    `len`; here they are not there at all.
     """
 
     folder: Path
@@ -43,36 +46,49 @@ class Prepared:
         columns: Sequence[str] | None = None,
         cache: str | Path | None = None,
     ) -> Chain:
-        """The samples of a split, in the order of its shards, as dicts of parts; only `columns` of them, if given."""
+        """The samples of a split, in the order of its shards, as dicts of parts; only `columns` of
+        them, if given."""
         shards = self.splits.get(split)
         if shards is None:
-            raise ConfigError(f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}")
+            raise ConfigError(
+                f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}"
+            )
         held = Held(_HELD)
         with Progress("open shards", len(shards), "files") as progress:
-            files: list[File] = [self._shard(shard, columns, cache, held) for shard in progress.each(shards)]
+            files: list[File] = [
+                self._shard(shard, columns, cache, held) for shard in progress.each(shards)
+            ]
         paths = [self.folder / shard for shard in shards]
         name = self.folder.absolute().name
-        return Chain(files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache)
+        return Chain(
+            files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache
+        )
 
-    def _shard(self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held) -> File:
+    def _shard(
+        self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held
+    ) -> File:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
         data = checked.of_data(path, held, cache)
         if not keys:
             return self._counted(
-                shard, open_indexed(path, columns=columns, cache=cache, held=held, shard=shard, data=data)
+                shard,
+                open_indexed(path, columns=columns, cache=cache, held=held, shard=shard, data=data),
             )
         file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
         self._counted(shard, file)
         found = file.find(sorted(keys))
         if missing := sorted(self.required.get(shard, frozenset()) - found.keys()):
-            raise DataError(f"the sample {missing[0]!r} is to be excluded, but is not here", where=str(path))
+            raise DataError(
+                f"the sample {missing[0]!r} is to be excluded, but is not here", where=str(path)
+            )
         return Without(file, found.values())
 
     def _counted(self, shard: str, file: File) -> File:
         if len(file) != self.counts[shard]:
             raise DataError(
-                f"this shard holds {len(file):,} samples, its folder was prepared with {self.counts[shard]:,}: "
+                f"this shard holds {len(file):,} samples, its folder was prepared with "
+                f"{self.counts[shard]:,}: "
                 "prepare the folder again",
                 where=str(self.folder / shard),
             )
@@ -88,10 +104,15 @@ def is_prepared(path: str | Path) -> bool:
 
 
 def load(folder: str | Path, split_config: str | None = None) -> Prepared:
-    """Read what a folder was prepared with: its list of shards and its splits, `split.yaml` or else `split.json`."""
+    """Read what a folder was prepared with: its list of shards and its splits, `split.yaml` or else
+    `split.json`."""
     root = located(folder)
     counts = _counts(root)
-    where = meta.config(root, split_config) if split_config else meta.first(root, "split.yaml", "split.json")
+    where = (
+        meta.config(root, split_config)
+        if split_config
+        else meta.first(root, "split.yaml", "split.json")
+    )
     found = meta.mapping(meta.read(where), where)
     names = list(_names(found.get("exclude"), where))
     gone = {name for name, _ in names if name in counts}
@@ -100,7 +121,8 @@ def load(folder: str | Path, split_config: str | None = None) -> Prepared:
         shards = [name for name, _ in _names(entries, where)]
         if unknown := next((name for name in shards if name not in counts), None):
             raise DataError(
-                f"the split {split!r} names the shard {unknown!r}, which was not prepared", where=str(where)
+                f"the split {split!r} names the shard {unknown!r}, which was not prepared",
+                where=str(where),
             )
         splits[split] = tuple(name for name in shards if name not in gone)
     excluded: dict[str, set[str]] = {}
@@ -116,7 +138,8 @@ def load(folder: str | Path, split_config: str | None = None) -> Prepared:
 
 
 class JsonLines:
-    """A prepared file of JSON lines: samples `{"__key__": "<row>", "__shard__": name, "json": row}`."""
+    """A prepared file of JSON lines: samples `{"__key__": "<row>", "__shard__": name, "json":
+    row}`."""
 
     def __init__(self, path: Path, rows: File) -> None:
         self._name, self._rows = path.name, rows
@@ -128,14 +151,19 @@ class JsonLines:
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`."""
         rows = zip(indices.tolist(), self._rows.read(indices), strict=True)
-        return [{"__key__": str(index), "__shard__": self._name, "json": row} for index, row in rows]
+        return [
+            {"__key__": str(index), "__shard__": self._name, "json": row} for index, row in rows
+        ]
 
 
 def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
-    """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit it."""
+    """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit
+    it."""
     file = located(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
-        raise ConfigError(f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file")
+        raise ConfigError(
+            f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file"
+        )
     rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1))
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
@@ -145,11 +173,19 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
         offsets = np.frombuffer(known, "=u8")
         if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat(file).size:
             raise DataError(
-                f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it again, or delete it",
+                f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it "
+                "again, or delete it",
                 where=str(file),
             )
     files = [JsonLines(file, rows)]
-    return Chain(files, outline_of(files, [file]), format="energon", name=file.stem, paths=[file], cache=cache)
+    return Chain(
+        files,
+        outline_of(files, [file]),
+        format="energon",
+        name=file.stem,
+        paths=[file],
+        cache=cache,
+    )
 
 
 def _counts(root: Path) -> dict[str, int]:
@@ -162,10 +198,14 @@ def _counts(root: Path) -> dict[str, int]:
             raise DataError(f"the shard {name!r} has {count!r} samples", where=str(where))
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or "\\" in name or "\0" in name:
-            raise DataError(f"the shard {name!r} does not lie below this folder, and is not read", where=str(where))
+            raise DataError(
+                f"the shard {name!r} does not lie below this folder, and is not read",
+                where=str(where),
+            )
         if place.suffix.lower() != ".tar":
             raise DataError(
-                f"the shard {name!r} is no plain .tar: unpack it and prepare the folder again", where=str(where)
+                f"the shard {name!r} is no plain .tar: unpack it and prepare the folder again",
+                where=str(where),
             )
         counts[name] = count
     return counts
@@ -176,7 +216,9 @@ def _excluded(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, s
     for at in (at for at, letter in enumerate(name) if letter == "/"):
         if name[:at] in counts:
             return name[:at], name[at + 1 :]
-    raise DataError(f"{name!r} is to be excluded, but is neither a shard nor a sample of one", where=str(where))
+    raise DataError(
+        f"{name!r} is to be excluded, but is neither a shard nor a sample of one", where=str(where)
+    )
 
 
 def _names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:

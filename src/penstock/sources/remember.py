@@ -1,4 +1,5 @@
-"""What is found out about many files is kept in the cache: one process of a machine looks, the others read that.
+"""What is found out about many files is kept in the cache: one process of a machine looks, the
+others read that.
 
 It is kept under the names, sizes and times of the files, so nothing old is ever taken for new.
 """
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..base import seams
+from ..engine.base import seams
 from . import sidecar
 from .paths import places
 
@@ -19,7 +20,11 @@ T = TypeVar("T")
 
 
 def remembered(
-    paths: Sequence[Path], stats: Sequence[seams.Stat], what: str, make: Callable[[], T], cache: str | Path | None
+    paths: Sequence[Path],
+    stats: Sequence[seams.Stat],
+    what: str,
+    make: Callable[[], T],
+    cache: str | Path | None,
 ) -> T | Any:
     """What `make` gives, plain JSON, for files of these versions; made where nobody made it yet."""
     if not paths:

@@ -1,4 +1,5 @@
-"""From Arrow columns to rows: dicts of Python values, with NumPy arrays where a column holds lists of numbers."""
+"""From Arrow columns to rows: dicts of Python values, with NumPy arrays where a column holds lists
+of numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import seams
+from ..engine.base import seams
 from ..errors import DataError
 from ..stores import FarFile, is_far
 from ..types import Ints
@@ -26,7 +27,8 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 def mapped(path: Path) -> Any:
-    """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may be many."""
+    """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may
+    be many."""
     if is_far(path):
         return arrow().py_buffer(seams.world.store.read(str(path)))
     return arrow().memory_map(spelled(path)).read_buffer()
@@ -47,12 +49,16 @@ def spelled(path: Path) -> bytes:
 def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dict[str, Any]]:
     """Some rows of a record batch or a table, or all of them, column by column.
 
-    A list of numbers becomes an array (read-only; a list with a null in it stays a list). With `views` these arrays
-    share the memory of the table, which is right where that is a mapped file; otherwise they share a copy of just these
-    rows, so that a sample kept for long does not keep all the rows it was stored with.
+    A list of numbers becomes an array (read-only; a list with a null in it stays a list). With
+    `views` these arrays share the memory of the table, which is right where that is a mapped file;
+    otherwise they share a copy of just these rows, so that a sample kept for long does not keep all
+    the rows it was stored with.
     """
     names: list[str] = table.schema.names
-    columns = [column_values(name, column, indices, views) for name, column in zip(names, table.columns, strict=True)]
+    columns = [
+        column_values(name, column, indices, views)
+        for name, column in zip(names, table.columns, strict=True)
+    ]
     if not names:  # rows there are all the same
         return [{} for _ in range(table.num_rows if indices is None else len(indices))]
     if len(names) == 1:
@@ -61,14 +67,17 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
 
 
 def together(pieces: Sequence[Any]) -> Any:
-    """Record batches and tables, one after the other, as one batch; as a table where they are too large for that."""
+    """Record batches and tables, one after the other, as one batch; as a table where they are too
+    large for that."""
     pa = arrow()
     if len(pieces) > 1 and all(isinstance(piece, pa.RecordBatch) for piece in pieces):
         try:
             return pa.concat_batches(pieces)
         except pa.ArrowInvalid:
             pass  # more text than the offsets of one batch can tell
-    tables = [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
+    tables = [
+        piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces
+    ]
     table = pa.concat_tables(tables).combine_chunks()
     batches = table.to_batches()
     return batches[0] if len(batches) == 1 else table
@@ -98,18 +107,23 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
         return python_values(column.take(arrow().array(indices)))
     chunked = isinstance(column, arrow().ChunkedArray)
     some = indices is not None
-    if chunked or (some and (not views or str(kind.value_type) == "bool" or column.values.null_count)):
+    if chunked or (
+        some and (not views or str(kind.value_type) == "bool" or column.values.null_count)
+    ):
         column = column.take(arrow().array(indices)) if some else column
         column, indices = (column.combine_chunks() if chunked else column), None
         views = views or some
     starts, stops = _bounds(column, indices)
-    # Of all values of a large column only what lies between the first and the last list of these rows.
+    # Of all values of a large column only what lies between the first and the last list of these
+    # rows.
     low = int(starts.min()) if len(starts) else 0
     high = max(low, int(stops.max())) if len(stops) else 0
     values, starts, stops = column.values.slice(low, high - low), starts - low, stops - low
     numbers = _bare(values) if values.null_count else values.to_numpy(zero_copy_only=False)
     numbers = numbers if views else numbers.copy()
-    out: list[Any] = [numbers[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    out: list[Any] = [
+        numbers[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
     if values.null_count:
         nulls = np.concatenate([[0], np.cumsum(values.is_null().to_numpy(zero_copy_only=False))])
         for row in np.flatnonzero(nulls[starts] != nulls[stops]).tolist():
@@ -123,7 +137,8 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
 
 @cache
 def numpy_dtype(kind: Any) -> np.dtype[Any]:
-    """Return the dtype of NumPy for an Arrow type. `to_pandas_dtype` needs pandas before pyarrow 26.
+    """Return the dtype of NumPy for an Arrow type. `to_pandas_dtype` needs pandas before pyarrow
+    26.
 
     >>> import pyarrow as pa
     >>> numpy_dtype(pa.float32()), numpy_dtype(pa.timestamp("s"))
@@ -133,9 +148,11 @@ def numpy_dtype(kind: Any) -> np.dtype[Any]:
 
 
 def python_values(column: Any) -> list[Any]:
-    """Return the values of a column in the types of Python; a `DataError` for those that do not fit.
+    """Return the values of a column in the types of Python; a `DataError` for those that do not
+    fit.
 
-    Timestamps and durations in nanoseconds, which Python's types do not hold, are NumPy's; of zones, those are in UTC.
+    Timestamps and durations in nanoseconds, which Python's types do not hold, are NumPy's; of
+    zones, those are in UTC.
 
     >>> import pyarrow as pa
     >>> python_values(pa.array([5_000], pa.time64("ns"))), python_values(pa.array([5], pa.timestamp("ns")))
@@ -152,19 +169,23 @@ def python_values(column: Any) -> list[Any]:
 def exact_pylist(column: Any) -> list[Any]:
     """Return `column.to_pylist()`; a `DataError` if Python's types hold less than a value.
 
-    Where a column has timestamps or durations in nanoseconds, Arrow imports pandas, and without it raises for some.
+    Where a column has timestamps or durations in nanoseconds, Arrow imports pandas, and without it
+    raises for some.
     """
     if any(name in str(column.type) for name in _CUT_OFF):
         _require_exact(column)
     try:
         return column.to_pylist()
     except OverflowError as error:
-        raise DataError(f"a value of {column.type} is beyond those of Python's type: {error}") from error
+        raise DataError(
+            f"a value of {column.type} is beyond those of Python's type: {error}"
+        ) from error
 
 
 @cache
 def _nanoseconds(kind: Any) -> Callable[[Any], Any] | None:
-    """Return what makes a value of a type from one whose nanoseconds are integers; None for types without these."""
+    """Return what makes a value of a type from one whose nanoseconds are integers; None for types
+    without these."""
     types = arrow("pyarrow.types")
     if str(kind).startswith("timestamp[ns"):
         return lambda value: None if value is None else np.datetime64(value, "ns")
@@ -176,13 +197,19 @@ def _nanoseconds(kind: Any) -> Callable[[Any], Any] | None:
         inner = {field.name: made for field in kind if (made := _nanoseconds(field.type))}
         if not inner:
             return None
-        return lambda value: value and {name: inner.get(name, _same)(part) for name, part in value.items()}
+        return lambda value: (
+            value and {name: inner.get(name, _same)(part) for name, part in value.items()}
+        )
     if types.is_map(kind):
         key, item = (_nanoseconds(part) or _same for part in (kind.key_type, kind.item_type))
         if key is item:
             return None
         return lambda value: value and [(key(name), item(part)) for name, part in value]
-    if types.is_nested(kind) and hasattr(kind, "value_type") and (of_item := _nanoseconds(kind.value_type)):
+    if (
+        types.is_nested(kind)
+        and hasattr(kind, "value_type")
+        and (of_item := _nanoseconds(kind.value_type))
+    ):
         return lambda value: value and list(map(of_item, value))
     return None
 
@@ -208,7 +235,8 @@ def _counted(kind: Any) -> Any:
 
 
 _CUT_OFF = ("time64[ns]", "date64", "extension")
-"""Types whose Python values hold less than Arrow's; the name of an extension does not tell how it is stored."""
+"""Types whose Python values hold less than Arrow's; the name of an extension does not tell how it
+is stored."""
 
 
 def _require_exact(column: Any) -> None:
@@ -221,7 +249,8 @@ def _require_exact(column: Any) -> None:
         if (cut := numbers[numbers % unit != 0]).size:
             lost = "nanoseconds" if unit == 1_000 else "time of day"
             raise DataError(
-                f"the value {int(cut[0]):,} of {kind} would lose its {lost} in Python's type: store the column as "
+                f"the value {int(cut[0]):,} of {kind} would lose its {lost} in Python's type: "
+                "store the column as "
                 "int64, or leave it out (columns=)"
             )
 
@@ -260,13 +289,17 @@ def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
         starts = (places + column.offset) * column.type.list_size
         return starts, starts + column.type.list_size
     offsets = column.offsets.to_numpy()
-    return (offsets[:-1], offsets[1:]) if indices is None else (offsets[indices], offsets[indices + 1])
+    return (
+        (offsets[:-1], offsets[1:]) if indices is None else (offsets[indices], offsets[indices + 1])
+    )
 
 
 def check(array: Any) -> None:
-    """Refuse an array whose offsets or dictionary indices lead outside of it: reading it could end the process.
+    """Refuse an array whose offsets or dictionary indices lead outside of it: reading it could end
+    the process.
 
-    `Array.validate` looks at sizes only, and with `full=True` at all bytes of all texts; this looks at the offsets.
+    `Array.validate` looks at sizes only, and with `full=True` at all bytes of all texts; this looks
+    at the offsets.
     """
     kind = array.type
     how = _checks().get(kind.id)
@@ -280,10 +313,16 @@ def check(array: Any) -> None:
             raise ValueError("a damaged column: an index lies outside of its dictionary")
         check(array.dictionary)
     elif how == "struct":
-        for field in array.flatten():  # null where the struct is: what is stored there may be anything
+        for (
+            field
+        ) in array.flatten():  # null where the struct is: what is stored there may be anything
             check(field)
     elif how != "plain":
-        held, width, values = array.buffers(), _WIDTHS.get(how), array.values if how in _LISTS else None
+        held, width, values = (
+            array.buffers(),
+            _WIDTHS.get(how),
+            array.values if how in _LISTS else None,
+        )
         if width and held[1] is not None and len(array):
             offsets = np.frombuffer(held[1], width)[array.offset : array.offset + len(array) + 1]
             size = len(values) if values is not None else held[2].size if held[2] else 0
@@ -301,16 +340,35 @@ _LISTS = ("list", "large list", "fixed list")
 def _checks() -> dict[int, str]:
     """What there is to check in arrays of each type."""
     pa = arrow()
-    plain = [pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64()]
+    plain = [
+        pa.null(),
+        pa.bool_(),
+        pa.float16(),
+        pa.float32(),
+        pa.float64(),
+        pa.date32(),
+        pa.date64(),
+    ]
     plain += [pa.duration("s")]
     plain += [getattr(pa, name)() for name in _INTEGERS]
-    plain += [pa.timestamp("s"), pa.time32("s"), pa.time64("us"), pa.decimal128(1), pa.decimal256(1), pa.binary(1)]
+    plain += [
+        pa.timestamp("s"),
+        pa.time32("s"),
+        pa.time64("us"),
+        pa.decimal128(1),
+        pa.decimal256(1),
+        pa.binary(1),
+    ]
     item = pa.int8()
     found = {kind.id: "plain" for kind in plain}
     found |= {kind.id: "text" for kind in (pa.string(), pa.binary())}
     found |= {kind.id: "large text" for kind in (pa.large_string(), pa.large_binary())}
     found |= {kind.id: "list" for kind in (pa.list_(item), pa.map_(item, item))}
-    found |= {pa.large_list(item).id: "large list", pa.list_(item, 1).id: "fixed list", pa.struct([]).id: "struct"}
+    found |= {
+        pa.large_list(item).id: "large list",
+        pa.list_(item, 1).id: "fixed list",
+        pa.struct([]).id: "struct",
+    }
     return {**found, pa.dictionary(item, item).id: "dictionary"}
 
 

@@ -1,4 +1,5 @@
-"""Rows by the values of their columns: found once, kept as a list of row numbers, so that the source stays indexed."""
+"""Rows by the values of their columns: found once, kept as a list of row numbers, so that the
+source stays indexed."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.hints import near
-from ..base.progress import Progress
-from ..base.random import keys_of
+from ..engine.base.hints import near
+from ..engine.base.progress import Progress
+from ..engine.base.random import keys_of
 from ..errors import ConfigError, DataError
 from ..stores import Reach
 from ..types import Ints, Json, Sizes
@@ -28,12 +29,17 @@ from .sizes import Listed
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any]
-"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`, `not`, `hash`."""
+"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`,
+`not`, `hash`."""
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
 _VERSION = 3
-_ODD = (OverflowError, UnicodeError, TypeError)  # of numbers over 64 bits, and texts that are not Unicode
+_ODD = (
+    OverflowError,
+    UnicodeError,
+    TypeError,
+)  # of numbers over 64 bits, and texts that are not Unicode
 
 
 class Selected:
@@ -111,7 +117,9 @@ class Selected:
         if self._digest is None:
             chain = self._chain
             spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
-            self._digest = file_digest(chain.paths, chain.stats, self.read, len(self), spelled, chain.cache)
+            self._digest = file_digest(
+                chain.paths, chain.stats, self.read, len(self), spelled, chain.cache
+            )
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
@@ -121,7 +129,12 @@ class Selected:
     def describe(self) -> Json:
         """The description of the files, how many rows were chosen, and by what."""
         whole = cast("dict[str, Json]", self._chain.describe())
-        return {**whole, "of_rows": whole["rows"], "rows": len(self), "where": cast(Json, self._where)}
+        return {
+            **whole,
+            "of_rows": whole["rows"],
+            "rows": len(self),
+            "where": cast(Json, self._where),
+        }
 
 
 def normal(where: Where) -> dict[str, Any]:
@@ -140,22 +153,34 @@ def _condition(column: str, condition: Any) -> Any:
         if values := _values(condition):
             return values
         raise ConfigError(
-            f"where: {column!r} may have no value at all, so that no row would be left; name those that it may have"
+            f"where: {column!r} may have no value at all, so that no row would be left; name those "
+            "that it may have"
         )
     given = cast("Mapping[str, Any]", condition)
     if unknown := sorted(set(given) - {*_RANGES, "not", "hash"}):
-        raise ConfigError(f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash")
+        raise ConfigError(
+            f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash"
+        )
     if not given:
-        raise ConfigError(f"where: {column!r} has an empty range; give min, max, above, below, not or hash")
+        raise ConfigError(
+            f"where: {column!r} has an empty range; give min, max, above, below, not or hash"
+        )
     if "hash" in given:
         _between(given["hash"])
     if missing := [name for name, value in given.items() if value is None and name != "not"]:
-        raise ConfigError(f"where: {column!r} has {missing[0]}: None, which nothing is compared with; leave it out")
-    return {name: _values(value) if name == "not" else _plain(value) for name, value in given.items()}
+        raise ConfigError(
+            f"where: {column!r} has {missing[0]}: None, which nothing is compared with; leave it "
+            "out"
+        )
+    return {
+        name: _values(value) if name == "not" else _plain(value) for name, value in given.items()
+    }
 
 
 def _values(value: Any) -> list[Any]:
-    return [*map(_plain, cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value])]
+    return [
+        *map(_plain, cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value])
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -166,7 +191,11 @@ def _plain(value: Any) -> Any:
 
 
 def select(
-    chain: Chain, files: Sequence[File], paths: Sequence[Path], where: Where, cache: str | Path | None
+    chain: Chain,
+    files: Sequence[File],
+    paths: Sequence[Path],
+    where: Where,
+    cache: str | Path | None,
 ) -> Selected:
     """The rows of `chain` that fit; `files` are its files with all their columns."""
     rows: list[Ints] = [np.zeros(0, np.int64)]
@@ -191,10 +220,15 @@ def _refuse(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoRetu
 
 
 def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> tuple[Ints, Ints]:
-    """Return how many rows of one file have each of the columns (by name), and those that fit; kept in the cache, and
-    found again when the file or the types of its columns change, as files that are read with it may give other types.
+    """Return how many rows of one file have each of the columns (by name), and those that fit; kept
+    in the cache, and found again when the file or the types of its columns change, as files that
+    are read with it may give other types.
     """
-    types = {column: str(file.types.get(column)) for column in where} if isinstance(file, Typed) else None
+    types = (
+        {column: str(file.types.get(column)) for column in where}
+        if isinstance(file, Typed)
+        else None
+    )
     spelled = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
     digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
     kept = sidecar.cached(path, cache, f".{path.name}.{digest}.penstock-rows")
@@ -225,15 +259,16 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, in
                 masks.append(_fits(piece, condition))
             except (pa.ArrowException, *_ODD) as error:
                 raise ConfigError(
-                    f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
+                    f"{path}: where: the column {column!r} holds {piece.type} and cannot be "
+                    f"compared with {condition!r}"
                 ) from error
             progress.more(len(piece))
     return np.concatenate(masks), named
 
 
 def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
-    """One column as Arrow arrays, some rows at a time, and how many of these have it. A row of lines without it has a
-    null there.
+    """One column as Arrow arrays, some rows at a time, and how many of these have it. A row of
+    lines without it has a null there.
     """
     if isinstance(file, Listed):
         yield from ((piece, len(piece)) for piece in file.column(column))
@@ -243,11 +278,20 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
         rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
         mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
         try:
-            yield pa.array([row.get(column) for row in mappings]), sum(column in row for row in mappings)
+            yield (
+                pa.array([row.get(column) for row in mappings]),
+                sum(column in row for row in mappings),
+            )
         except (pa.ArrowException, *_ODD) as error:
             where = f"{path}, rows {start} to {start + len(rows) - 1}"
-            what = "of several types" if isinstance(error, pa.ArrowException) else "that no column can hold"
-            raise DataError(f"the column {column!r} holds values {what}: {error}", where=where) from error
+            what = (
+                "of several types"
+                if isinstance(error, pa.ArrowException)
+                else "that no column can hold"
+            )
+            raise DataError(
+                f"the column {column!r} holds values {what}: {error}", where=where
+            ) from error
 
 
 def _fits(values: Any, condition: Any) -> Mask:
@@ -258,7 +302,9 @@ def _fits(values: Any, condition: Any) -> Mask:
             return pa.scalar(value, values.type)  # what is narrower is compared with any number
         made = _exact(value, values.type)
         # Dates and times are written as texts.
-        return made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
+        return (
+            made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
+        )
 
     def one_of(asked: list[Any]) -> Any:
         some = [scalar(value) for value in asked if value is not None]
@@ -283,11 +329,13 @@ def _fits(values: Any, condition: Any) -> Mask:
 
 
 def _exact(value: Any, kind: Any) -> Any:
-    """A value as Arrow has it; the times of pandas to the nanosecond, of which Arrow itself would keep less."""
+    """A value as Arrow has it; the times of pandas to the nanosecond, of which Arrow itself would
+    keep less."""
     pa = arrow()
     if hasattr(value, "nanosecond"):
         made = pa.scalar(
-            value.value, pa.timestamp("ns", None if value.tz is None else getattr(kind, "tz", None) or "UTC")
+            value.value,
+            pa.timestamp("ns", None if value.tz is None else getattr(kind, "tz", None) or "UTC"),
         )
     elif hasattr(value, "nanoseconds"):
         made = pa.scalar(value.value, pa.duration("ns"))
@@ -307,12 +355,15 @@ def _between(bounds: Any) -> tuple[int, int]:
     except (TypeError, ValueError, OverflowError):
         low = high = Fraction(0)
     if not 0 <= low < high <= 1:
-        raise ConfigError(f"where: hash is {bounds!r}; two ascending numbers from 0 to 1, such as [0, 0.01]")
+        raise ConfigError(
+            f"where: hash is {bounds!r}; two ascending numbers from 0 to 1, such as [0, 0.01]"
+        )
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
 def _hashed(values: Any, low: int, high: int) -> Mask:
-    """The values whose hash lies between; nulls have that of the empty text, numbers that of how they are written."""
+    """The values whose hash lies between; nulls have that of the empty text, numbers that of how
+    they are written."""
     texts = arrow("pyarrow.compute").fill_null(values.cast(arrow().large_string()), "")
     # Each different value is hashed once.
     coded = texts.dictionary_encode()

@@ -1,5 +1,5 @@
-"""How many tokens every row has, known without reading the rows: what packing ahead of time needs. They are the lengths
-of the lists of a column, or what a tokenizer makes of texts, counted once.
+"""How many tokens every row has, known without reading the rows: what packing ahead of time needs.
+They are the lengths of the lists of a column, or what a tokenizer makes of texts, counted once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..base import seams
-from ..base.progress import Progress
+from ..engine.base import seams
+from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
 from . import sidecar
@@ -26,7 +26,8 @@ _LARGE = 4 << 20  # bytes whose tokens take seconds to count
 
 @runtime_checkable
 class Listed(Protocol):
-    """A file that can give one column by itself, piece by piece. `slow` where that means decoding all of it."""
+    """A file that can give one column by itself, piece by piece. `slow` where that means decoding
+    all of it."""
 
     path: Path
     slow: bool
@@ -43,26 +44,37 @@ def lengths_of(
     rebuild: bool = False,
     paths: Sequence[Path] = (),
 ) -> Ints:
-    """The number of elements of `column` in every row, or of tokens that are made of it: int64[rows].
+    """The number of elements of `column` in every row, or of tokens that are made of it:
+    int64[rows].
 
-    Where finding out means decoding the column, or tokenising, the answer is kept beside the file (in `paths`, where
-    the files do not say) or in `cache`, checked against the file's size and time, or made anew with `rebuild`.
+    Where finding out means decoding the column, or tokenising, the answer is kept beside the file
+    (in `paths`, where the files do not say) or in `cache`, checked against the file's size and
+    time, or made anew with `rebuild`.
     """
     found = [np.zeros(0, np.int64)]
     if not isinstance(column, str):
         each = enumerate(zip(files, paths, strict=True))
         announcing = _Announcing(paths, column)
         return np.concatenate(
-            [*found, *(_tokens(file, path, column, cache, rebuild, announcing.of(n)) for n, (file, path) in each)]
+            [
+                *found,
+                *(
+                    _tokens(file, path, column, cache, rebuild, announcing.of(n))
+                    for n, (file, path) in each
+                ),
+            ]
         )
     for file in files:
         if not isinstance(file, Listed):
             raise ConfigError(
-                f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's lists without being "
+                f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's "
+                "lists without being "
                 "read; write the tokens into one of these"
             )
         known = "".join(c if c.isalnum() else "-" for c in column)
-        if known != column or known != known.lower():  # other columns may be spelled alike, as on disks without case
+        if (
+            known != column or known != known.lower()
+        ):  # other columns may be spelled alike, as on disks without case
             known += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
         count = partial(_counted, file, column)
         found.append(_kept(file, file.path, known, count, cache, rebuild) if file.slow else count())
@@ -70,7 +82,12 @@ def lengths_of(
 
 
 def _kept(
-    file: File, path: Path, known: str, count: Callable[[], Ints], cache: str | Path | None, rebuild: bool
+    file: File,
+    path: Path,
+    known: str,
+    count: Callable[[], Ints],
+    cache: str | Path | None,
+    rebuild: bool,
 ) -> Ints:
     what = f"lengths-{known}"
 
@@ -86,7 +103,8 @@ def _kept(
 
 
 class _Announcing:
-    """Says once, before tokens of many bytes are counted, how many bytes there are. `paths` are all files in order."""
+    """Says once, before tokens of many bytes are counted, how many bytes there are. `paths` are all
+    files in order."""
 
     def __init__(self, paths: Sequence[Path], tokens: Counts) -> None:
         self._paths, self._tokens, self._said = paths, tokens, False
@@ -102,9 +120,14 @@ class _Announcing:
             if size < _LARGE:
                 return
             more = len(paths) - 1
-            kept = "once: the counts are kept beside the data" if self._tokens.lasting else "every time it is opened"
+            kept = (
+                "once: the counts are kept beside the data"
+                if self._tokens.lasting
+                else "every time it is opened"
+            )
             progress.announce(
-                f"the tokens of {paths[0].name}{f' and {more:,} more files' if more else ''} ({size / 1e6:,.0f} MB) "
+                f"the tokens of {paths[0].name}{f' and {more:,} more files' if more else ''} "
+                f"({size / 1e6:,.0f} MB) "
                 f"have to be counted by tokenising them, {kept}"
             )
 
@@ -131,7 +154,14 @@ def _tokens(
 
     if not tokens.lasting:
         return count()
-    return _kept(file, path, hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(), count, cache, rebuild)
+    return _kept(
+        file,
+        path,
+        hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(),
+        count,
+        cache,
+        rebuild,
+    )
 
 
 def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list[int]:
@@ -147,7 +177,9 @@ def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list
                 raise
             except Exception as error:
                 where = f"{path}, row {row}"
-                raise DataError(f"{error}; leave the row out by where=, or mend it", where=where) from error
+                raise DataError(
+                    f"{error}; leave the row out by where=, or mend it", where=where
+                ) from error
         raise
 
 
@@ -158,10 +190,19 @@ def _counted(file: Listed, column: str) -> Ints:
     with Progress(f"read lengths of {column} of {file.path.name}", len(file), "rows") as progress:
         for piece in file.column(column):
             kind = piece.type
-            if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-                raise ConfigError(f"{file.path}: lengths={column!r}: the column holds {kind}, not lists")
+            if not (
+                types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+            ):
+                raise ConfigError(
+                    f"{file.path}: lengths={column!r}: the column holds {kind}, not lists"
+                )
             if piece.null_count:
-                raise DataError(f"column {column!r} has rows without a list: fill or drop them", where=str(file.path))
-            pieces.append(compute.list_value_length(piece).to_numpy(zero_copy_only=False).astype(np.int64))
+                raise DataError(
+                    f"column {column!r} has rows without a list: fill or drop them",
+                    where=str(file.path),
+                )
+            pieces.append(
+                compute.list_value_length(piece).to_numpy(zero_copy_only=False).astype(np.int64)
+            )
             progress.more(len(piece))
     return np.concatenate(pieces)

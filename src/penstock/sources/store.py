@@ -1,4 +1,5 @@
-"""Folders that say what is in them: those that `penstock.write` wrote, and those of Hugging Face's `save_to_disk`."""
+"""Folders that say what is in them: those that `penstock.write` wrote, and those of Hugging Face's
+`save_to_disk`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..base import seams
+from ..engine.base import seams
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import located
 from . import meta, sidecar
@@ -24,8 +25,8 @@ _STATE, _IDS = "state.json", "input_ids"
 
 
 class Written(NamedTuple):
-    """The files of a folder in order, their format, the column whose lists tell how long a row is, if there is one, and
-    the column that is all of a row, where rows are no mappings."""
+    """The files of a folder in order, their format, the column whose lists tell how long a row is,
+    if there is one, and the column that is all of a row, where rows are no mappings."""
 
     files: list[Path]
     format: str
@@ -43,7 +44,8 @@ def says_itself(path: str | Path) -> bool:
 
 
 def written(paths: Sequence[str | Path]) -> Written | None:
-    """What a folder holds, None where this is none that was written here; all its files must be there, whole."""
+    """What a folder holds, None where this is none that was written here; all its files must be
+    there, whole."""
     if len(paths) != 1 or not says_itself(paths[0]):
         return None
     folder = located(paths[0])
@@ -52,18 +54,40 @@ def written(paths: Sequence[str | Path]) -> Written | None:
     try:
         found = json.loads(data)
         listed = found.get("shards")
-        files = [(folder / _name(file["file"]), int(file["bytes"])) for shard in listed or () for file in shard]
+        files = [
+            (folder / _name(file["file"]), int(file["bytes"]))
+            for shard in listed or ()
+            for file in shard
+        ]
         table: dict[str, Any] = found.get("table") or {}
         columns = [*table["columns"]] if table else None
-        made = Written([p for p, _ in files], str(found["format"]), columns, table.get("lengths"), table.get("bare"))
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise DataError(f"it is damaged: delete the folder, and write it again ({error!r})", where=str(path)) from error
+        made = Written(
+            [p for p, _ in files],
+            str(found["format"]),
+            columns,
+            table.get("lengths"),
+            table.get("bare"),
+        )
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise DataError(
+            f"it is damaged: delete the folder, and write it again ({error!r})", where=str(path)
+        ) from error
     if listed is None:
-        raise ConfigError(f"{folder} was not written to its end: call penstock.write again, and it goes on")
+        raise ConfigError(
+            f"{folder} was not written to its end: call penstock.write again, and it goes on"
+        )
     for file, size in files:
         if not file.is_file() or sidecar.stat(file).size != size:
             raise DataError(
-                f"it is not there as it was written, with {size:,} bytes: call penstock.write again, and it is "
+                f"it is not there as it was written, with {size:,} bytes: call penstock.write "
+                "again, and it is "
                 "written again",
                 where=str(file),
             )
@@ -71,7 +95,8 @@ def written(paths: Sequence[str | Path]) -> Written | None:
 
 
 def token_column(files: Sequence[Path], kind: str) -> str | None:
-    """The column of token ids of a dataset that Hugging Face's `save_to_disk` wrote, if it has one."""
+    """The column of token ids of a dataset that Hugging Face's `save_to_disk` wrote, if it has
+    one."""
     if kind != "arrow" or not files or not (files[0].parent / _STATE).is_file():
         return None
     pa: Any = arrow()

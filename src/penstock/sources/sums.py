@@ -1,12 +1,15 @@
-"""Checksums of the blocks of a file, kept in its index: a flipped bit is noticed in formats that have no checksums.
+"""Checksums of the blocks of a file, kept in its index: a flipped bit is noticed in formats that
+have no checksums.
 
-They are of 4 KiB each: what is read of a file is read in whole blocks, and compared. Line indexes and the stamps of
+They are of 4 KiB each: what is read of a file is read in whole blocks, and compared. Line indexes
+    and the stamps of
 copies have them, any other file where `penstock index --checksum` made them.
 
-A sum is the upper half of a sum of products modulo 2**64, of the 64-bit words of a block and keyed odd factors
-(multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", 2014). It takes a quarter of the
-time of CRC-32. One flipped bit always changes it: the factors are chosen such that no product of one with a power of 2
-has a half of zeros or ones above (`tests/sources/test_sums.py`). Other damage passes with a chance of 2**-32. Not
+A sum is the upper half of a sum of products modulo 2**64, of the 64-bit words of a block and keyed
+odd factors (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast",
+2014). It takes a quarter of the time of CRC-32. One flipped bit always changes it: the factors are
+chosen such that no product of one with a power of 2 has a half of zeros or ones above
+(`tests/sources/test_sums.py`). Other damage passes with a chance of 2**-32. Not
 against who means harm: factors are no secret.
 """
 
@@ -19,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.random import hash64
+from ..engine.base import seams
+from ..engine.base.random import hash64
 from ..errors import DataError, StorageError
 
 BLOCK = 4 << 10
@@ -42,7 +45,8 @@ def of(chunks: Iterable[bytes | memoryview]) -> Sums:
 
 
 def _each(chunk: memoryview) -> npt.NDArray[np.uint32]:
-    """The sums of the blocks of a chunk. The last one is taken with its length, as zeros after it would not show."""
+    """The sums of the blocks of a chunk. The last one is taken with its length, as zeros after it
+    would not show."""
     whole = len(chunk) // BLOCK * BLOCK
     words = np.frombuffer(chunk[:whole], "<u8").reshape(-1, BLOCK // 8)
     factors = _FACTORS[: BLOCK // 8]
@@ -54,7 +58,8 @@ def _each(chunk: memoryview) -> npt.NDArray[np.uint32]:
 
 
 def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> bytes:
-    """Bytes of a file, as they were when its checksums were made. Of `name` is said what is wrong with them."""
+    """Bytes of a file, as they were when its checksums were made. Of `name` is said what is wrong
+    with them."""
     low = start if sums is None else start // BLOCK * BLOCK
     stop = start + length if sums is None else -(-(start + length) // BLOCK) * BLOCK
     try:
@@ -73,7 +78,9 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
 
 def short(found: int, at: int, expected: int, name: str) -> DataError:
     """What is raised where a file ends too early."""
-    return DataError(f"{found} bytes at {at} where {expected} were expected: it was cut", where=name)
+    return DataError(
+        f"{found} bytes at {at} where {expected} were expected: it was cut", where=name
+    )
 
 
 def compare(found: memoryview, at: int, sums: Sums, name: str) -> None:
@@ -84,7 +91,8 @@ def compare(found: memoryview, at: int, sums: Sums, name: str) -> None:
         differ = np.flatnonzero(now[: len(then)] != then)
         bad = BLOCK * (first + (int(differ[0]) if len(differ) else len(then)))
         raise DataError(
-            f"bytes {bad:,} to {bad + BLOCK - 1:,} are not what they were when it was indexed: it is damaged, or was "
+            f"bytes {bad:,} to {bad + BLOCK - 1:,} are not what they were when it was indexed: it "
+            "is damaged, or was "
             "changed; fetch it anew, or index it again if it is as it should be",
             where=name,
         )

@@ -1,8 +1,9 @@
-"""The headers of tar archives, one member after the other: where each lies, and which part of which sample it is.
+"""The headers of tar archives, one member after the other: where each lies, and which part of which
+sample it is.
 
-Understood are the ustar format, GNU long names and pax headers. Nothing is extracted, and no name becomes a path. What
-cannot be read as it is stored (links, sparse files, volumes) is refused, and so is everything damaged: a shorter
-archive is never taken for a whole one.
+Understood are the ustar format, GNU long names and pax headers. Nothing is extracted, and no name
+becomes a path. What cannot be read as it is stored (links, sparse files, volumes) is refused, and
+so is everything damaged: a shorter archive is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ BLOCK = 512
 _MOST = 1 << 20  # bytes of a long name or of pax records; real ones have a few hundred
 _EMPTY = bytes(BLOCK)
 _FILES, _EXTENSIONS, _NOTES = "07\0", "LKxXg", "DV"
-_WITHOUT_DATA = {"1": "a hard link", "2": "a symbolic link", "3": "a device", "4": "a device", "5": "", "6": "a pipe"}
+_WITHOUT_DATA = {
+    "1": "a hard link",
+    "2": "a symbolic link",
+    "3": "a device",
+    "4": "a device",
+    "5": "",
+    "6": "a pipe",
+}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
 Get = Callable[[int, int], bytes]
@@ -24,7 +32,8 @@ Get = Callable[[int, int], bytes]
 
 
 class Member(NamedTuple):
-    """One member: its name and kind, where its first header begins (a long name comes before it), and its data."""
+    """One member: its name and kind, where its first header begins (a long name comes before it),
+    and its data."""
 
     name: str
     kind: str
@@ -34,7 +43,8 @@ class Member(NamedTuple):
 
 
 class Members:
-    """The members that begin in `[start, stop)`, up to the blocks of zeros that end an archive. `at` is how far it is.
+    """The members that begin in `[start, stop)`, up to the blocks of zeros that end an archive.
+    `at` is how far it is.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -63,7 +73,11 @@ class Members:
             block = self._get(at, BLOCK)
             if block == _EMPTY:
                 if at != start:
-                    raise self._bad("the archive ends after a long name or pax header, where a member must follow", at)
+                    raise self._bad(
+                        "the archive ends after a long name or pax header, where a member must "
+                        "follow",
+                        at,
+                    )
                 return None
             kind, own = self._kind_and_size(block, at)
             if kind not in _EXTENSIONS:
@@ -81,12 +95,16 @@ class Members:
                 sparse |= any(key.startswith(b"GNU.sparse.") for key in found)
         return self._member(block, kind, start, long, own if size < 0 else size, sparse)
 
-    def _member(self, block: bytes, kind: str, start: int, long: str, size: int, sparse: bool) -> Member:
+    def _member(
+        self, block: bytes, kind: str, start: int, long: str, size: int, sparse: bool
+    ) -> Member:
         at = self.at
         name = long or _name(block)
         if kind in "SM" or sparse:
             what = "the rest of a file begun in another volume" if kind == "M" else "a sparse file"
-            raise self._bad(f"{name!r} is {what}, which cannot be read in place: make the archive without", at)
+            raise self._bad(
+                f"{name!r} is {what}, which cannot be read in place: make the archive without", at
+            )
         if kind not in _FILES and kind not in _NOTES and kind not in _WITHOUT_DATA:
             raise self._bad(f"{name!r} is a member of the unknown type {kind!r}", at)
         if kind in _FILES and name.endswith("/"):
@@ -95,7 +113,8 @@ class Members:
         if kind not in _WITHOUT_DATA:
             if self.at + size > self._stop:
                 raise self._bad(
-                    f"the archive is cut off: {name!r} has {size:,} bytes, of which {self._stop - self.at:,} are here",
+                    f"the archive is cut off: {name!r} has {size:,} bytes, of which "
+                    f"{self._stop - self.at:,} are here",
                     at,
                 )
             self.at += padded(size)
@@ -113,10 +132,18 @@ class Members:
         except ValueError:
             fits, size = False, 0
         if not fits or size < 0:
-            packed = next((word for magic, word in _PACKED.items() if not at and block.startswith(magic)), "")
+            packed = next(
+                (word for magic, word in _PACKED.items() if not at and block.startswith(magic)), ""
+            )
             if packed:
-                raise self._bad(f"this is {packed} data, no tar archive: unpack it, or name it .tar.gz or .tar.zst", at)
-            raise self._bad("no tar header where one must be: the archive is damaged, or it is none", at)
+                raise self._bad(
+                    f"this is {packed} data, no tar archive: unpack it, or name it .tar.gz or "
+                    ".tar.zst",
+                    at,
+                )
+            raise self._bad(
+                "no tar header where one must be: the archive is damaged, or it is none", at
+            )
         return chr(block[156]), size
 
     def _body(self, at: int, size: int) -> bytes:
@@ -130,22 +157,33 @@ class Members:
 
     def _records(self, body: bytes, at: int) -> dict[bytes, bytes]:
         found = records(body)
-        if found is None or not found.get(b"size", b"0").isdigit() or len(found.get(b"size", b"")) > 20:
+        if (
+            found is None
+            or not found.get(b"size", b"0").isdigit()
+            or len(found.get(b"size", b"")) > 20
+        ):
             raise self._bad("damaged pax records", at)
         return found
 
     def _refuse_global(self, found: dict[bytes, bytes] | None, at: int) -> None:
         if found is None:
             raise self._bad("damaged pax records", at)
-        if {b"path", b"size"} & found.keys() or any(key.startswith(b"GNU.sparse.") for key in found):
-            raise self._bad("a global pax header that names or sizes the members behind it: write the archive anew", at)
+        if {b"path", b"size"} & found.keys() or any(
+            key.startswith(b"GNU.sparse.") for key in found
+        ):
+            raise self._bad(
+                "a global pax header that names or sizes the members behind it: write the archive "
+                "anew",
+                at,
+            )
 
     def _bad(self, problem: str, at: int) -> DataError:
         return DataError(problem, where=f"{self._name}, byte {at}")
 
 
 def sample_part(member: Member, name: str) -> tuple[str, str] | None:
-    """Key and part of a member, `None` where it belongs to no sample: a folder, `__meta__`, a name without a dot.
+    """Key and part of a member, `None` where it belongs to no sample: a folder, `__meta__`, a name
+    without a dot.
 
     The key is the path up to the first dot of its last piece, the part is what follows that dot.
 
@@ -163,12 +201,16 @@ def sample_part(member: Member, name: str) -> tuple[str, str] | None:
     if member.kind in _WITHOUT_DATA:
         kind = _WITHOUT_DATA[member.kind]
         raise DataError(
-            f"{member.name!r} is {kind}, which holds no data: make the archive of plain files (GNU tar: "
+            f"{member.name!r} is {kind}, which holds no data: make the archive of plain files (GNU "
+            "tar: "
             "--dereference --hard-dereference)",
             where=where,
         )
     if part.startswith("__") and part.endswith("__"):
-        raise DataError(f"the part {part!r} of {member.name!r} has a name that is kept for the reader", where=where)
+        raise DataError(
+            f"the part {part!r} of {member.name!r} has a name that is kept for the reader",
+            where=where,
+        )
     return f"{folder}{slash}{stem}", part
 
 
@@ -182,7 +224,8 @@ def padded(size: int) -> int:
 
 
 def number(field: bytes) -> int:
-    """A number of a header: octal digits, or base 256 where the first bit is set. A `ValueError` for anything else.
+    """A number of a header: octal digits, or base 256 where the first bit is set. A `ValueError`
+    for anything else.
 
     >>> number(b"00000000017\\0"), number(b"\\x80" + bytes(10) + b"\\x05"), number(bytes(8))
     (15, 5, 0)
@@ -195,7 +238,8 @@ def number(field: bytes) -> int:
 
 
 def records(body: bytes) -> dict[bytes, bytes] | None:
-    """The records of a pax header, each `length key=value` and a line feed; `None` where they are damaged.
+    """The records of a pax header, each `length key=value` and a line feed; `None` where they are
+    damaged.
 
     >>> records(b"12 path=a.b\\n")
     {b'path': b'a.b'}
@@ -220,4 +264,6 @@ def _text(body: bytes) -> str:
 def _name(block: bytes) -> str:
     name = _text(block[:100])
     # Only the POSIX format has a prefix here; GNU's has times.
-    return f"{_text(block[345:500])}/{name}" if block[345] and block[257:263] == b"ustar\0" else name
+    return (
+        f"{_text(block[345:500])}/{name}" if block[345] and block[257:263] == b"ustar\0" else name
+    )

@@ -17,16 +17,21 @@ from .held import Held
 from .tar_headers import MERGED, ByHeaders, foreign, none_of, warn_of_merged
 from .tar_places import Places, decode, merged, near
 
-_BLOCK = 4 << 20  # bytes read together where each read costs much: from a store, or compared with checksums
+_BLOCK = (
+    4 << 20
+)  # bytes read together where each read costs much: from a store, or compared with checksums
 _FEW = 64 << 10  # elsewhere
-_ALONE = 16 << 10  # bytes of a part from which on it is cheaper to read it by itself than to copy it
+_ALONE = (
+    16 << 10
+)  # bytes of a part from which on it is cheaper to read it by itself than to copy it
 
 
 class Tar:
-    """One archive. A sample is a dict: `__key__`, `__shard__` (the name of the archive), and its parts as bytes.
+    """One archive. A sample is a dict: `__key__`, `__shard__` (the name of the archive), and its
+    parts as bytes.
 
-    With `columns` only these parts are read, those that a sample has of them; a sample that has none is an error. No
-    open file is held between reads.
+    With `columns` only these parts are read, those that a sample has of them; a sample that has
+    none is an error. No open file is held between reads.
     """
 
     def __init__(
@@ -42,7 +47,13 @@ class Tar:
     ) -> None:
         self.columns = columns
         self.shard = shard
-        self._path, self._index, self._origin, self._held, self._data = path, index, origin, held, data
+        self._path, self._index, self._origin, self._held, self._data = (
+            path,
+            index,
+            origin,
+            held,
+            data,
+        )
         self._stat, self._far = sidecar.stat(path), is_far(path)
         places = self._places()
         self._rows = len(places.digests)
@@ -70,7 +81,10 @@ class Tar:
             return []
         members, _ = self._wanted(np.sort(indices))
         starts, ends, _ = self._near(members)
-        return [Range(str(self._path), low, high) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return [
+            Range(str(self._path), low, high)
+            for low, high in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
 
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """The indices of those of these keys that are here."""
@@ -80,7 +94,9 @@ class Tar:
         found: dict[str, int] = {}
         spots = np.searchsorted(places.digests, asked, sorter=order)
         for key, digest, spot in zip(wanted, asked.tolist(), spots.tolist(), strict=True):
-            for row in (row for row in order[spot : spot + 4].tolist() if int(places.digests[row]) == digest):
+            for row in (
+                row for row in order[spot : spot + 4].tolist() if int(places.digests[row]) == digest
+            ):
                 if places.key(row) == key:
                     found[key] = row
         return found
@@ -142,7 +158,12 @@ class Tar:
         if len(lows) == len(members):
             return bodies
         places = self._places()
-        at, starts, sizes, out = 0, places.data[members].tolist(), places.sizes[members].tolist(), list[bytes]()
+        at, starts, sizes, out = (
+            0,
+            places.data[members].tolist(),
+            places.sizes[members].tolist(),
+            list[bytes](),
+        )
         for body, low, count in zip(bodies, lows.tolist(), counts.tolist(), strict=True):
             if count == 1:
                 out.append(body)
@@ -159,7 +180,9 @@ class Without:
     def __init__(self, file: Tar, rows: Iterable[int]) -> None:
         self.columns = file.columns
         self._file = file
-        self._rows: Ints = np.setdiff1d(np.arange(len(file), dtype=np.int64), np.asarray(list(rows), np.int64))
+        self._rows: Ints = np.setdiff1d(
+            np.arange(len(file), dtype=np.int64), np.asarray(list(rows), np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -184,10 +207,19 @@ def open_tar(
     rebuild: bool = False,
     data: Checked | None = None,
 ) -> Tar:
-    """The samples of one archive; `path` is where it can be read as it is, `origin` the file the user meant."""
+    """The samples of one archive; `path` is where it can be read as it is, `origin` the file the
+    user meant."""
     index = tar_index.make(path, origin, cache=cache, rebuild=rebuild)
     data = data or Checked(path, origin, held)
-    return Tar(path, index=index, origin=origin, shard=shard or origin.name, columns=columns, held=held, data=data)
+    return Tar(
+        path,
+        index=index,
+        origin=origin,
+        shard=shard or origin.name,
+        columns=columns,
+        held=held,
+        data=data,
+    )
 
 
 def open_indexed(
@@ -206,4 +238,6 @@ def open_indexed(
     if index is None:
         return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
     data = data or Checked(path, path, held)
-    return ByHeaders(path, index=index, shard=shard or path.name, columns=columns, held=held, data=data)
+    return ByHeaders(
+        path, index=index, shard=shard or path.name, columns=columns, held=held, data=data
+    )

@@ -1,6 +1,8 @@
-"""Samples of a tar archive by an index that knows where they begin, and no more: their headers are read with them.
+"""Samples of a tar archive by an index that knows where they begin, and no more: their headers are
+read with them.
 
-So are archives read for which Energon left an index; what that says is compared with what lies there.
+So are archives read for which Energon left an index; what that says is compared with what lies
+there.
 """
 
 from __future__ import annotations
@@ -23,14 +25,23 @@ from .tar_index import Window
 from .tar_places import merges
 
 _BLOCK = 4 << 20  # bytes of samples read together
-_WHOLE = 64 << 10  # a sample up to this size is read whole, also where only some of its parts are wanted
+_WHOLE = (
+    64 << 10
+)  # a sample up to this size is read whole, also where only some of its parts are wanted
 
 
 class ByHeaders:
     """One archive, as `Tar` gives it, whose samples begin where `index` says."""
 
     def __init__(
-        self, path: Path, *, index: Path, shard: str, columns: Sequence[str] | None, held: Held, data: Checked
+        self,
+        path: Path,
+        *,
+        index: Path,
+        shard: str,
+        columns: Sequence[str] | None,
+        held: Held,
+        data: Checked,
     ) -> None:
         self.columns = columns
         self.shard = shard
@@ -53,8 +64,8 @@ class ByHeaders:
             return in_file_order(starts, ends, self._samples)
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the archive these samples need; none where only some parts of them are read, or where it lies
-        on this machine."""
+        """Which bytes of the archive these samples need; none where only some parts of them are
+        read, or where it lies on this machine."""
         if not is_far(self._path) or self.columns is not None:
             return []
         offsets: Ints = self._held.get(self._index, self._offsets)
@@ -67,14 +78,18 @@ class ByHeaders:
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
         """Samples in the order of the archive, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
+            starts[1:] // _BLOCK != starts[:-1] // _BLOCK
+        )
         cuts = [0, *(apart.nonzero()[0] + 1).tolist(), len(starts)]
         firsts, lasts = starts.tolist(), ends.tolist()
         for low, high in pairwise(cuts):
             base, stop = firsts[low], lasts[high - 1]
             if self.columns is not None and stop - base > _WHOLE:
                 for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
-                    yield self._sample(Window(self._path, read=self._upto_end), self._data.read, first, last)
+                    yield self._sample(
+                        Window(self._path, read=self._upto_end), self._data.read, first, last
+                    )
                 continue
             block = self._data.read(base, stop - base)
 
@@ -114,7 +129,10 @@ class ByHeaders:
     def _ends(self, stop: int, key: str) -> bool:
         """Whether what begins at `stop` is of another sample, or the end."""
         name = str(self._path)
-        after = (sample_part(one, name) for one in Members(Window(self._path), stop, self._stat.size, name))
+        after = (
+            sample_part(one, name)
+            for one in Members(Window(self._path), stop, self._stat.size, name)
+        )
         following = next(filter(None, after), None)
         return following is None or following[0] != key
 
@@ -128,7 +146,8 @@ class ByHeaders:
 def foreign(index: Path, origin: Path) -> DataError:
     """What is raised where an index is not that of the archive."""
     return DataError(
-        f"the offsets in {index} are not those of this archive: run `penstock index --rebuild {origin}`, or delete "
+        f"the offsets in {index} are not those of this archive: run `penstock index --rebuild "
+        f"{origin}`, or delete "
         f"{index}",
         where=str(origin),
     )
@@ -137,7 +156,8 @@ def foreign(index: Path, origin: Path) -> DataError:
 def none_of(wanted: Sequence[str], parts: Sequence[str], where: str) -> DataError:
     """What is raised where a sample has none of the parts that are wanted."""
     return DataError(
-        f"none of the parts {', '.join(wanted)} is in this sample, which has {', '.join(parts)}", where=where
+        f"none of the parts {', '.join(wanted)} is in this sample, which has {', '.join(parts)}",
+        where=where,
     )
 
 
@@ -149,7 +169,8 @@ def warn_of_merged(name: str, key: str, parts: Sequence[str]) -> None:
     """Warn that the files of several samples may be one."""
     files = ", ".join(f"{key}.{part}" for part in parts[:4])
     warnings.warn(
-        f"{name}: the sample {key!r} is made of {files}{', ...' if len(parts) > 4 else ''}: a key ends at the first "
+        f"{name}: the sample {key!r} is made of {files}{', ...' if len(parts) > 4 else ''}: a key "
+        "ends at the first "
         "dot of a name, so if these are samples of their own, name them without it",
         stacklevel=2,
     )

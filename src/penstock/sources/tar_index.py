@@ -1,7 +1,9 @@
-"""The index of a tar archive: where each sample begins and where its parts lie, keys, and digests of them.
+"""The index of a tar archive: where each sample begins and where its parts lie, keys, and digests
+of them.
 
-It is made in one pass over the headers and kept like the index of lines. An index that Energon left beside the archive
-(`X.tar.idx`) serves instead where it is newer than the archive and leads to its end.
+It is made in one pass over the headers and kept like the index of lines. An index that Energon left
+beside the archive (`X.tar.idx`) serves instead where it is newer than the archive and leads to its
+end.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.progress import Progress
-from ..base.seams import Stat
+from ..engine.base import seams
+from ..engine.base.progress import Progress
+from ..engine.base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar
@@ -30,9 +32,12 @@ _NAME = "tar"
 
 
 class Window:
-    """Bytes of a file, read ahead: much where the places asked for lie close together, little where they do not."""
+    """Bytes of a file, read ahead: much where the places asked for lie close together, little where
+    they do not."""
 
-    def __init__(self, path: Path, tell: Callable[[int], None] = lambda at: None, read: Get | None = None) -> None:
+    def __init__(
+        self, path: Path, tell: Callable[[int], None] = lambda at: None, read: Get | None = None
+    ) -> None:
         self._path, self._tell, self._read = path, tell, read or self._stored
         self._base, self._bytes = 0, b""
 
@@ -64,7 +69,9 @@ def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = 
     return sidecar.kept(index, sidecar.TAR, origin, make_, otherwise=cached, rebuild=rebuild)
 
 
-def pass_over(path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None) -> Found:
+def pass_over(
+    path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None
+) -> Found:
     """What an archive holds, and where. One pass over the headers.
 
     Refused are archives that are cut off or damaged anywhere, and keys and parts that come twice.
@@ -82,7 +89,10 @@ def pass_over(path: Path, size: int, name: str, tell: Callable[[int], None] = la
         if key != last:
             if key in seen:
                 raise _twice(
-                    f"the sample {key!r} comes again: its files must stand together", seen[key], member.start, name
+                    f"the sample {key!r} comes again: its files must stand together",
+                    seen[key],
+                    member.start,
+                    name,
                 )
             seen[key], parts, last = member.start, {}, key
             places.first.append(len(places.parts))
@@ -98,13 +108,17 @@ def pass_over(path: Path, size: int, name: str, tell: Callable[[int], None] = la
 
 
 def check_tail(path: Path, at: int, size: int, name: str) -> None:
-    """Refuse an archive whose last member is not followed by zeros alone, to the end of the file, and not too many."""
+    """Refuse an archive whose last member is not followed by zeros alone, to the end of the file,
+    and not too many."""
     where = f"{name}, byte {at}"
     if size - at < BLOCK:
-        raise DataError("the archive is cut off: the blocks of zeros that end it are missing", where=where)
+        raise DataError(
+            "the archive is cut off: the blocks of zeros that end it are missing", where=where
+        )
     if size - at > _TAIL:
         raise DataError(
-            f"{size - at:,} bytes follow the end of the archive: it was not written or copied to its end, or "
+            f"{size - at:,} bytes follow the end of the archive: it was not written or copied to "
+            "its end, or "
             "something was appended",
             where=where,
         )
@@ -112,7 +126,8 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
         rest = seams.world.store.read(str(path), at, size - at)
     if len(rest) != size - at or rest.count(0) != len(rest):
         raise DataError(
-            "data follows the end of the archive: several archives in one file must be read as files of their own, "
+            "data follows the end of the archive: several archives in one file must be read as "
+            "files of their own, "
             "or written anew as one",
             where=where,
         )
@@ -121,8 +136,9 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
 def foreign(path: Path, stat: Stat) -> Path | None:
     """The index that Energon left beside an archive, where it can stand for our own.
 
-    It must be newer than the archive, and its offsets must rise in whole blocks from the first sample up to the zeros
-    that end the archive. What it says of samples in between is checked when they are read.
+    It must be newer than the archive, and its offsets must rise in whole blocks from the first
+    sample up to the zeros that end the archive. What it says of samples in between is checked when
+    they are read.
     """
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
@@ -137,7 +153,10 @@ def foreign(path: Path, stat: Stat) -> Path | None:
     name, first, last, end = str(path), int(offsets[0]), int(offsets[-2]), int(offsets[-1])
     try:
         check_tail(path, end, stat.size, name)
-        before, inside = Members(Window(path), 0, first, name), Members(Window(path), last, end, name)
+        before, inside = (
+            Members(Window(path), 0, first, name),
+            Members(Window(path), last, end, name),
+        )
         if any(sample_part(member, name) for member in before) or not list(inside):
             return None
         return index if (before.at, inside.at) == (first, end) else None
@@ -153,7 +172,10 @@ def foreign_offsets(index: Path) -> Ints:
 
 def digests(keys: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Eight bytes for each key, to find samples by."""
-    found = b"".join(hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest() for key in keys)
+    found = b"".join(
+        hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        for key in keys
+    )
     return np.frombuffer(found, "<u8")
 
 

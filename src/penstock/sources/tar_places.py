@@ -1,7 +1,8 @@
-"""What our index of a tar archive holds: where samples begin, digests of their keys, and where each part of them lies.
+"""What our index of a tar archive holds: where samples begin, digests of their keys, and where each
+part of them lies.
 
-With it a sample is read without looking at a header. All numbers are little-endian; the keys stand one after the other,
-the names of the parts once.
+With it a sample is read without looking at a header. All numbers are little-endian; the keys stand
+one after the other, the names of the parts once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _TAIL = "surrogateescape"  # names need not be UTF-8
 
 
 class Found(NamedTuple):
-    """What one pass over the headers found: where samples begin and the last one ends, their keys, the first member of
-    each and how many there are, and of each member its part and where its bytes lie."""
+    """What one pass over the headers found: where samples begin and the last one ends, their keys,
+    the first member of each and how many there are, and of each member its part and where its bytes
+    lie."""
 
     starts: list[int]
     keys: list[str]
@@ -33,8 +35,8 @@ class Found(NamedTuple):
 
 
 class Places(NamedTuple):
-    """What is found, as arrays over the bytes of an index: `kinds` counts in `names`, `spelled` tells where each key
-    ends in `keys`."""
+    """What is found, as arrays over the bytes of an index: `kinds` counts in `names`, `spelled`
+    tells where each key ends in `keys`."""
 
     starts: Ints
     digests: npt.NDArray[np.uint64]
@@ -52,8 +54,14 @@ class Places(NamedTuple):
 
     def spelt(self, rows: Ints) -> list[str]:
         """The keys of some samples."""
-        keys, starts, stops = self.keys, self.spelled[rows].tolist(), self.spelled[rows + 1].tolist()
-        return [str(keys[start:stop], "utf-8", _TAIL) for start, stop in zip(starts, stops, strict=True)]
+        keys, starts, stops = (
+            self.keys,
+            self.spelled[rows].tolist(),
+            self.spelled[rows + 1].tolist(),
+        )
+        return [
+            str(keys[start:stop], "utf-8", _TAIL) for start, stop in zip(starts, stops, strict=True)
+        ]
 
     def members(self, rows: Ints) -> tuple[Ints, Ints]:
         """The members of some samples, one sample after the other, and how many each has."""
@@ -65,8 +73,9 @@ class Places(NamedTuple):
 def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
     """Return whether the parts of a sample look like several samples with dotted names.
 
-    So they do where a part begins with a number (`23.0.jpg` and `23.1.jpg` are the parts `0.jpg` and `1.jpg` of the
-    sample `23`), or where a part that no other sample has (`alone`) comes beside one with the same ending.
+    So they do where a part begins with a number (`23.0.jpg` and `23.1.jpg` are the parts `0.jpg`
+    and `1.jpg` of the sample `23`), or where a part that no other sample has (`alone`) comes beside
+    one with the same ending.
 
     >>> merges(["0.jpg", "1.jpg"]), merges(["jpg", "seg.jpg", "json"]), merges(["left.jpg", "right.jpg"])
     (True, False, False)
@@ -78,7 +87,8 @@ def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
     plain = {ending for before, ending in split if not before}
     dotted = [ending for before, ending in split if before]
     return any(
-        (before in numbered and ending in plain) or (f"{before}.{ending}" in alone and dotted.count(ending) > 1)
+        (before in numbered and ending in plain)
+        or (f"{before}.{ending}" in alone and dotted.count(ending) > 1)
         for before, ending in split
     )
 
@@ -92,8 +102,12 @@ def merged(places: Places) -> int | None:
     single = (counts == 1) & (len(places.digests) > 1)
     numbered = np.asarray([name[:1].isdigit() for name in places.names], np.bool_)
     odd = dotted & (single | numbered)
-    alone = {name for name, one in zip(places.names, (single & dotted).tolist(), strict=True) if one}
-    rows = np.unique(np.searchsorted(places.first, np.flatnonzero(odd[places.kinds]), side="right") - 1)
+    alone = {
+        name for name, one in zip(places.names, (single & dotted).tolist(), strict=True) if one
+    }
+    rows = np.unique(
+        np.searchsorted(places.first, np.flatnonzero(odd[places.kinds]), side="right") - 1
+    )
     for row in rows.tolist():
         kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
         if merges([places.names[kind] for kind in kinds], alone):
@@ -115,17 +129,25 @@ def encode(found: Found, digests: npt.NDArray[np.uint64]) -> bytes:
     arrays = [
         np.asarray([len(found.parts), sum(map(len, keys)), len(said)], "<i8"),
         *(np.asarray(found.starts, "<i8"), digests.astype("<u8"), np.asarray(found.first, "<i8")),
-        *(np.asarray(found.data, "<i8"), np.asarray(found.sizes, "<i8"), starts_of([*map(len, keys)]).astype("<i8")),
+        *(
+            np.asarray(found.data, "<i8"),
+            np.asarray(found.sizes, "<i8"),
+            starts_of([*map(len, keys)]).astype("<i8"),
+        ),
         np.asarray([codes[part] for part in found.parts], "<i4"),
     ]
     return b"".join([*(array.tobytes() for array in arrays), *keys, said])
 
 
 def decode(rows: int, body: bytes | memoryview, size: int) -> Places:
-    """What an index of so many samples says of an archive of `size` bytes; a `ValueError` where that cannot be."""
+    """What an index of so many samples says of an archive of `size` bytes; a `ValueError` where
+    that cannot be."""
     members, keys, said = np.frombuffer(body[:_HEAD], "<i8").tolist()
     counts, at, arrays = (rows + 1, rows, rows + 1, members, members, rows + 1), _HEAD, list[Any]()
-    if min(members, keys, said) < 0 or len(body) != _HEAD + 8 * sum(counts) + 4 * members + keys + said:
+    if (
+        min(members, keys, said) < 0
+        or len(body) != _HEAD + 8 * sum(counts) + 4 * members + keys + said
+    ):
         raise ValueError("an index of another size")
     for count, kind in zip(counts, ("<i8", "<u8", "<i8", "<i8", "<i8", "<i8"), strict=True):
         arrays.append(np.frombuffer(body, kind, count, at))
@@ -135,24 +157,39 @@ def decode(rows: int, body: bytes | memoryview, size: int) -> Places:
     at += 4 * members
     names = json.loads(bytes(body[at + keys :]))
     rising = ((first, members), (spelled, keys), (starts, size))
-    fits = all(of[0] >= 0 and of[-1] <= most and bool((of[1:] >= of[:-1]).all()) for of, most in rising)
-    inside = members == 0 or (min(data.min(), sizes.min()) >= 0 and max(data.max(), sizes.max()) <= size)
+    fits = all(
+        of[0] >= 0 and of[-1] <= most and bool((of[1:] >= of[:-1]).all()) for of, most in rising
+    )
+    inside = members == 0 or (
+        min(data.min(), sizes.min()) >= 0 and max(data.max(), sizes.max()) <= size
+    )
     inside = inside and bool((data + sizes <= size).all())
     known = members == 0 or 0 <= int(kinds.min()) <= int(kinds.max()) < len(names)
-    if not (fits and inside and known and int(first[-1]) == members and all(isinstance(name, str) for name in names)):
+    if not (
+        fits
+        and inside
+        and known
+        and int(first[-1]) == members
+        and all(isinstance(name, str) for name in names)
+    ):
         raise ValueError("an index of another archive")
     return Places(starts, digests, first, data, sizes, kinds, spelled, body[at : at + keys], names)
 
 
 def near(starts: Ints, sizes: Ints, gap: int, alone: int, most: int) -> tuple[Ints, Ints, Ints]:
-    """What is read together: parts less than `gap` bytes apart and smaller than `alone`, about `most` bytes at a time.
-    Where each such run begins and ends in the file, and how many parts it has.
+    """What is read together: parts less than `gap` bytes apart and smaller than `alone`, about
+    `most` bytes at a time. Where each such run begins and ends in the file, and how many parts it
+    has.
 
     >>> near(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
     (array([  0, 900]), array([ 15, 905]), array([2, 1]))
     """
     ends = starts + sizes
-    apart = (starts[1:] > ends[:-1] + gap) | (starts[1:] < ends[:-1]) | (starts[1:] // most != starts[:-1] // most)
+    apart = (
+        (starts[1:] > ends[:-1] + gap)
+        | (starts[1:] < ends[:-1])
+        | (starts[1:] // most != starts[:-1] // most)
+    )
     large = sizes >= alone
     cuts = np.flatnonzero(np.concatenate([[True], apart | large[1:] | large[:-1]]))
     lasts = np.concatenate([cuts[1:], [len(starts)]])

@@ -1,7 +1,8 @@
 """TFRecord files: records one after the other, each with its length, and a checksum of either.
 
-The format has no index, so one is made in a pass over the file that checks every sum; they are checked again wherever
-a record is read. A file that was cut between two records cannot be told from a shorter one.
+The format has no index, so one is made in a pass over the file that checks every sum; they are
+checked again wherever a record is read. A file that was cut between two records cannot be told from
+a shorter one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.seams import Stat
+from ..engine.base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import line_index, lines, sums
@@ -43,7 +44,14 @@ def open_tfrecord(wanted: Wanted, /) -> Records:
     offsets = lines.Kept(index, origin, wanted.shared.files)
     rows = Rows(Examples(None if columns is None else list(columns)))
     return Records(
-        path, rows, rows=offsets.rows(), offsets=offsets.found, data=data, origin=origin, columns=columns, sound=sound
+        path,
+        rows,
+        rows=offsets.rows(),
+        offsets=offsets.found,
+        data=data,
+        origin=origin,
+        columns=columns,
+        sound=sound,
     )
 
 
@@ -88,8 +96,12 @@ def _framed(chunk: bytes) -> tuple[list[int], list[int]]:
 
 
 def _length(chunk: bytes, at: int, size: int, origin: Path) -> int:
-    """The bytes of a record that is longer than its chunk, if it says so truly and they are there."""
-    if len(chunk) < _HEAD or not _sums_fit(np.frombuffer(chunk, np.uint8), np.zeros(1, np.int64), 8).all():
+    """The bytes of a record that is longer than its chunk, if it says so truly and they are
+    there."""
+    if (
+        len(chunk) < _HEAD
+        or not _sums_fit(np.frombuffer(chunk, np.uint8), np.zeros(1, np.int64), 8).all()
+    ):
         raise _bad(chunk, at, at, origin)
     length = _FRAME + _LENGTH.unpack_from(chunk)[0]
     if at + length > size:
@@ -105,7 +117,11 @@ def sound(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
     data = np.frombuffer(block, np.uint8)
     sizes = ends - starts
     fits = sizes >= _FRAME
-    lengths = _numbers(data, np.where(fits, starts, 0), 8) if len(data) >= 8 else np.zeros(len(starts), np.uint64)
+    lengths = (
+        _numbers(data, np.where(fits, starts, 0), 8)
+        if len(data) >= 8
+        else np.zeros(len(starts), np.uint64)
+    )
     fits &= lengths == (sizes - _FRAME).astype(np.uint64)
     whole = np.flatnonzero(fits)
     fits[whole] &= _sums_fit(data, starts[whole], 8)
@@ -113,22 +129,34 @@ def sound(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
     return fits
 
 
-def _sums_fit(data: npt.NDArray[np.uint8], starts: Ints, sizes: Ints | int) -> npt.NDArray[np.bool_]:
+def _sums_fit(
+    data: npt.NDArray[np.uint8], starts: Ints, sizes: Ints | int
+) -> npt.NDArray[np.bool_]:
     """Which stretches are followed by their sum."""
     sums: Sums = crc32c(data, starts, starts + sizes)
     masked = (sums >> np.uint32(15) | sums << np.uint32(17)) + _MASK
     return masked == _numbers(data, starts + sizes, 4)
 
 
-def _numbers(data: npt.NDArray[np.uint8], starts: Ints, width: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+def _numbers(
+    data: npt.NDArray[np.uint8], starts: Ints, width: int
+) -> npt.NDArray[np.unsignedinteger[Any]]:
     """The whole numbers of so many bytes that begin there."""
     return data[starts[:, None] + np.arange(width)].view(f"<u{width}").reshape(-1)
 
 
 def _bad(chunk: bytes, begin: int, at: int, origin: Path) -> DataError:
-    ending = "" if at else next((ending for magic, ending in _PACKED.items() if chunk.startswith(magic)), "")
+    ending = (
+        ""
+        if at
+        else next((ending for magic, ending in _PACKED.items() if chunk.startswith(magic)), "")
+    )
     if ending:
         return DataError(f"this is packed: name it {origin.name}{ending}", where=str(origin))
     cut = begin + len(chunk) < at + _HEAD
-    reason = "the file is cut off in the head of a record" if cut else "its checksum is not that of its bytes"
+    reason = (
+        "the file is cut off in the head of a record"
+        if cut
+        else "its checksum is not that of its bytes"
+    )
     return DataError(f"the record cannot be read: {reason}", where=f"{origin}, byte {at}")

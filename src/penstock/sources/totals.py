@@ -1,8 +1,10 @@
-"""Sums of lengths that are kept: mapped, looked at a few pages at a time, and only these compared with checksums.
+"""Sums of lengths that are kept: mapped, looked at a few pages at a time, and only these compared
+with checksums.
 
-A file of them is 64-bit numbers in blocks of 4 KiB: one block that says the least length, how many sums there are and
-how many make a run; the sums of the runs; the sums. So a process that finds 80 MB of them has opened them in a
-millisecond, and what a far question adds up are sums of runs and the sums of one run.
+A file of them is 64-bit numbers in blocks of 4 KiB: one block that says the least length, how many
+sums there are and how many make a run; the sums of the runs; the sums. So a process that finds 80
+MB of them has opened them in a millisecond, and what a far question adds up are sums of runs and
+the sums of one run.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..base.rows import bounds_of
+from ..engine.base.rows import bounds_of
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar, sums
@@ -23,7 +25,8 @@ _BLOCK = sums.BLOCK // 8  # numbers
 
 
 class Added(NamedTuple):
-    """Sums of the lengths of blocks of samples, for each of some columns, and the least of these lengths."""
+    """Sums of the lengths of blocks of samples, for each of some columns, and the least of these
+    lengths."""
 
     sums: Ints
     least: int
@@ -65,9 +68,14 @@ class Totals:
         return self._begins[block]
 
     def holding(self, token: int) -> tuple[int, int]:
-        """The last block that begins at a token or before it, counted over all columns; the tokens before it."""
-        run = min(max(int(np.searchsorted(self._tokens, token, side="right")) - 1, 0), len(self.runs) - 1)
-        begins = bounds_of(self.some(run * self.run, (run + 1) * self.run).sum(axis=1)) + int(self._tokens[run])
+        """The last block that begins at a token or before it, counted over all columns; the tokens
+        before it."""
+        run = min(
+            max(int(np.searchsorted(self._tokens, token, side="right")) - 1, 0), len(self.runs) - 1
+        )
+        begins = bounds_of(self.some(run * self.run, (run + 1) * self.run).sum(axis=1)) + int(
+            self._tokens[run]
+        )
         block = max(int(np.searchsorted(begins, token, side="right")) - 1, 0)
         return run * self.run + block, int(begins[block])
 

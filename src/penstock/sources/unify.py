@@ -1,4 +1,5 @@
-"""Columnar files whose schemas differ, read as of one schema: casts that change no value, and columns that lack."""
+"""Columnar files whose schemas differ, read as of one schema: casts that change no value, and
+columns that lack."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..base.dtypes import EXACT
+from ..engine.base.dtypes import EXACT
 from ..errors import DataError
 from . import sidecar
 from .kinds import fits, kinds_of
@@ -23,7 +24,8 @@ _LOGGED = set[str]()
 
 @runtime_checkable
 class Tabular(Protocol):
-    """A file with columns of Arrow. `own` is the schema of those that are read, as the file has them."""
+    """A file with columns of Arrow. `own` is the schema of those that are read, as the file has
+    them."""
 
     own: Any
 
@@ -32,7 +34,8 @@ class Tabular(Protocol):
 
 
 class Seen(NamedTuple):
-    """A column: its type in all files so far, the file with that type, and files by the numbers that they hold."""
+    """A column: its type in all files so far, the file with that type, and files by the numbers
+    that they hold."""
 
     type: Any
     path: Path
@@ -64,7 +67,8 @@ class Unified:
                 both = common_type(seen.type, field.type)
             except TypeError:
                 raise DataError(
-                    f"its column {field.name!r} holds {field.type}, in {seen.path} it holds {seen.type}: write them "
+                    f"its column {field.name!r} holds {field.type}, in {seen.path} it holds "
+                    f"{seen.type}: write them "
                     "alike, pass columns= without it, or read them as two sources",
                     where=str(path),
                 ) from None
@@ -76,8 +80,11 @@ class Unified:
         """Return whether one of these columns is in no file."""
         return bool(self._schemas) and any(name not in self._seen for name in columns)
 
-    def schema(self, files: Sequence[Tabular], columns: Sequence[str] | None, cache: str | Path | None) -> Any:
-        """Return the schema of all files, of these columns; None if every file has it, or they are no tables.
+    def schema(
+        self, files: Sequence[Tabular], columns: Sequence[str] | None, cache: str | Path | None
+    ) -> Any:
+        """Return the schema of all files, of these columns; None if every file has it, or they are
+        no tables.
 
         Raises:
             DataError: if no file has all columns, or a column that must have values is missing.
@@ -89,7 +96,11 @@ class Unified:
         fields = list[Any]()
         for name in self._seen if columns is None else columns:
             kind = self._seen[name].type
-            if self._seen[name].integers and self._seen[name].floats and self._whole(name, files, cache):
+            if (
+                self._seen[name].integers
+                and self._seen[name].floats
+                and self._whole(name, files, cache)
+            ):
                 kind = _integers(name, self._schemas)
             fields.append(pa.field(name, kind))
         schema = pa.schema(fields)
@@ -106,7 +117,8 @@ class Unified:
             if strange or not own.names or any(not field.nullable for field in lacks):
                 raise DataError(
                     f"its columns are {', '.join(own.names)}, those of {self._paths[widest]} are "
-                    f"{', '.join(whole.names)}: pass columns= with those that all files have, or read them as two "
+                    f"{', '.join(whole.names)}: pass columns= with those that all files have, or "
+                    "read them as two "
                     "sources",
                     where=str(path),
                 )
@@ -118,23 +130,33 @@ class Unified:
                 _LOG.warning("%s", said)
 
     def _whole(self, name: str, files: Sequence[Tabular], cache: str | Path | None) -> bool:
-        """Return whether the floats of a column are whole numbers in all files: pandas makes them of integers."""
+        """Return whether the floats of a column are whole numbers in all files: pandas makes them
+        of integers."""
         floats = self._seen[name].floats
         paths = [self._paths[number] for number in floats]
 
         def made() -> bool:
-            return all(_is_whole(piece) for number in floats for piece in files[number].column(name))
+            return all(
+                _is_whole(piece) for number in floats for piece in files[number].column(name)
+            )
 
-        return bool(remembered(paths, [sidecar.stat(path) for path in paths], f"whole numbers {name}", made, cache))
+        return bool(
+            remembered(
+                paths, [sidecar.stat(path) for path in paths], f"whole numbers {name}", made, cache
+            )
+        )
 
 
 def _is_whole(piece: Any) -> bool:
     values = piece.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
-    return bool((np.isfinite(values) & (np.abs(values) <= EXACT) & (np.floor(values) == values)).all())
+    return bool(
+        (np.isfinite(values) & (np.abs(values) <= EXACT) & (np.floor(values) == values)).all()
+    )
 
 
 def _integers(name: str, schemas: Sequence[Any]) -> Any:
-    """The integer type of a column that is of floats in some files: int64, or uint64 if that is the only one."""
+    """The integer type of a column that is of floats in some files: int64, or uint64 if that is the
+    only one."""
     pa = arrow()
     kinds = {schema.field(name).type for schema in schemas if name in schema.names}
     integers = {kind for kind in kinds if pa.types.is_integer(kind)}
@@ -161,12 +183,17 @@ def common_type(one: Any, other: Any) -> Any:
         found = np.result_type(numpy_dtype(one), numpy_dtype(other))
         return pa.from_numpy_dtype(found) if found.kind in "iu" else pa.int64()
     if all(types.is_integer(kind) or types.is_floating(kind) for kind in (one, other)):
-        return pa.from_numpy_dtype(np.result_type(numpy_dtype(one), numpy_dtype(other), _wide(one, other)))
+        return pa.from_numpy_dtype(
+            np.result_type(numpy_dtype(one), numpy_dtype(other), _wide(one, other))
+        )
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field for field in one}
         if len(fields) < one.num_fields or len({field.name for field in other}) < other.num_fields:
             raise TypeError("two fields of one name")
-        if not (fields.keys() <= {field.name for field in other} or fields.keys() >= {field.name for field in other}):
+        if not (
+            fields.keys() <= {field.name for field in other}
+            or fields.keys() >= {field.name for field in other}
+        ):
             raise TypeError("each has fields that the other lacks")
         for field in other:
             if field.name not in fields and not field.nullable:
@@ -179,12 +206,17 @@ def common_type(one: Any, other: Any) -> Any:
         return pa.struct([pa.field(name, field.type) for name, field in fields.items()])
     if all(types.is_list(kind) or types.is_large_list(kind) for kind in (one, other)):
         item = common_type(one.value_type, other.value_type)
-        return pa.large_list(item) if types.is_large_list(one) or types.is_large_list(other) else pa.list_(item)
+        return (
+            pa.large_list(item)
+            if types.is_large_list(one) or types.is_large_list(other)
+            else pa.list_(item)
+        )
     raise TypeError(f"{one} and {other}")
 
 
 def _wide(one: Any, other: Any) -> type[np.floating[Any]]:
-    """Integers beside floats come as float64, as those of samples do; among themselves floats keep the wider type."""
+    """Integers beside floats come as float64, as those of samples do; among themselves floats keep
+    the wider type."""
     integer = arrow("pyarrow.types").is_integer
     return np.float64 if integer(one) or integer(other) else np.float16
 
@@ -210,7 +242,9 @@ class Conform:
 
     def __init__(self, own: Any, schema: Any | None, path: Path) -> None:
         pa, self._path = arrow(), path
-        self.names: list[str] = own.names if schema is None else [name for name in schema.names if name in own.names]
+        self.names: list[str] = (
+            own.names if schema is None else [name for name in schema.names if name in own.names]
+        )
         types = {} if schema is None else casts(own, schema)
         self._casts: Mapping[str, Any] = {
             name: readable_type(types.get(name, own.field(name).type))
@@ -229,7 +263,9 @@ class Conform:
         """Return a record batch, or a table, with all columns."""
         if not self.changes:
             return batch
-        columns = [self.column(name, self._of(batch, name), batch.num_rows) for name in self.schema.names]
+        columns = [
+            self.column(name, self._of(batch, name), batch.num_rows) for name in self.schema.names
+        ]
         made = cast("Any", type(batch))
         return made.from_arrays(columns, schema=self.schema)
 
@@ -246,11 +282,14 @@ class Conform:
             return column
         try:
             if isinstance(column, pa.ChunkedArray):
-                return pa.chunked_array([cast_exactly(chunk, kind) for chunk in column.chunks], kind)
+                return pa.chunked_array(
+                    [cast_exactly(chunk, kind) for chunk in column.chunks], kind
+                )
             return cast_exactly(column, kind)
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"the column {name!r} is {column.type} here and {kind} over all files, and a value does not fit: "
+                f"the column {name!r} is {column.type} here and {kind} over all files, and a value "
+                "does not fit: "
                 f"{error}",
                 where=str(self._path),
             ) from error
@@ -258,7 +297,8 @@ class Conform:
 
 @cache
 def readable_type(kind: Any) -> Any:
-    """Return the type as which a column is read: without views, as polars writes them, and without run-end encoding.
+    """Return the type as which a column is read: without views, as polars writes them, and without
+    run-end encoding.
 
     Arrow takes no rows from these, and does not tell the bytes of a slice of them.
 
@@ -278,7 +318,11 @@ def readable_type(kind: Any) -> Any:
         return pa.struct(fields) if fields != list(kind) else kind
     if types.is_map(kind):
         key, item = readable_type(kind.key_type), readable_type(kind.item_type)
-        return pa.map_(key, item, kind.keys_sorted) if (key, item) != (kind.key_type, kind.item_type) else kind
+        return (
+            pa.map_(key, item, kind.keys_sorted)
+            if (key, item) != (kind.key_type, kind.item_type)
+            else kind
+        )
     if isinstance(kind, pa.ListViewType):
         return pa.list_(readable_type(kind.value_type))
     if isinstance(kind, pa.LargeListViewType):
@@ -314,7 +358,9 @@ def cast_exactly(column: Any, kind: Any) -> Any:
         own = {field.name: place for place, field in enumerate(column.type)}
         below = column.flatten()
         parts = [
-            cast_exactly(below[own[field.name]], field.type) if field.name in own else pa.nulls(len(column), field.type)
+            cast_exactly(below[own[field.name]], field.type)
+            if field.name in own
+            else pa.nulls(len(column), field.type)
             for field in kind
         ]
         gone = column.is_null() if column.null_count else None
@@ -323,12 +369,16 @@ def cast_exactly(column: Any, kind: Any) -> Any:
         offsets = column.offsets
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         values = cast_exactly(column.values.slice(first, last - first), kind.value_type)
-        places = pa.array(offsets.to_numpy() - first, pa.int64() if types.is_large_list(kind) else pa.int32())
+        places = pa.array(
+            offsets.to_numpy() - first, pa.int64() if types.is_large_list(kind) else pa.int32()
+        )
         made = pa.LargeListArray if types.is_large_list(kind) else pa.ListArray
         gone = column.is_null() if column.null_count else None
         return made.from_arrays(places, values, type=kind, mask=gone)
     if "list_view" in str(column.type):  # which Arrow casts wrongly, see below
-        raise pa.ArrowNotImplementedError(f"{column.type} is not read: write it with lists in place of views")
+        raise pa.ArrowNotImplementedError(
+            f"{column.type} is not read: write it with lists in place of views"
+        )
     return column.cast(kind)
 
 
@@ -339,4 +389,6 @@ def _of_list_view(column: Any) -> Any:
     large = isinstance(column.type, pa.LargeListViewType)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64() if large else pa.int32())
     gone = column.is_null() if column.null_count else None
-    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, column.flatten(), mask=gone)
+    return (pa.LargeListArray if large else pa.ListArray).from_arrays(
+        offsets, column.flatten(), mask=gone
+    )

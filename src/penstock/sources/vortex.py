@@ -32,10 +32,19 @@ class Vortex(OfColumns):
         self._stat = sidecar.stat(wanted.path)
         with self._file() as file:
             if not hasattr(file.dtype, "names"):
-                raise DataError(f"it holds {file.dtype}, not a table of columns", where=str(self._origin))
-            names, self._rows, schema = list[str](file.dtype.names()), len(file), file.dtype.to_arrow_schema()
+                raise DataError(
+                    f"it holds {file.dtype}, not a table of columns", where=str(self._origin)
+                )
+            names, self._rows, schema = (
+                list[str](file.dtype.names()),
+                len(file),
+                file.dtype.to_arrow_schema(),
+            )
         if missing := [column for column in wanted.columns or () if column not in names]:
-            raise ConfigError(f"{self._origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+            raise ConfigError(
+                f"{self._origin}: there is no column {missing[0]!r}; the columns are "
+                f"{', '.join(names)}"
+            )
         self.columns = names if wanted.columns is None else list(wanted.columns)
         self.types = kinds_of(schema, self.columns)
 
@@ -59,11 +68,14 @@ class Vortex(OfColumns):
 
     @contextlib.contextmanager
     def _file(self) -> Generator[Any]:
-        """The file as its package has it; what went wrong where bytes were read is not told as an error of it."""
+        """The file as its package has it; what went wrong where bytes were read is not told as an
+        error of it."""
         with named(self._origin):
             reader = _Bytes(self._data, self._stat.size)
             try:
-                reader, file = self._shared.files.get(("vortex", self._data.path), lambda: (1, self._opened(reader)))
+                reader, file = self._shared.files.get(
+                    ("vortex", self._data.path), lambda: (1, self._opened(reader))
+                )
                 yield file
             except Exception as error:
                 failed, reader.failed = reader.failed, None
@@ -75,7 +87,9 @@ class Vortex(OfColumns):
         module = self._module()
         kept = self._shared.files.get("vortex", lambda: (1, module.SegmentCache(_KEPT)))
         key = f"{self._data.path} {self._stat}"
-        return reader, module.open_readable(reader, concurrency=_AT_ONCE, segment_cache=kept, cache_key=key)
+        return reader, module.open_readable(
+            reader, concurrency=_AT_ONCE, segment_cache=kept, cache_key=key
+        )
 
     def _module(self) -> Any:
         try:
@@ -85,8 +99,8 @@ class Vortex(OfColumns):
 
 
 class _Bytes:
-    """The bytes of a file for the package, which reads from several threads. It knows those who hold it weakly only:
-    a circle through the package would never be freed."""
+    """The bytes of a file for the package, which reads from several threads. It knows those who
+    hold it weakly only: a circle through the package would never be freed."""
 
     def __init__(self, data: Checked, size: int) -> None:
         self._data, self._size = weakref.ref(data), size

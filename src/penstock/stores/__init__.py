@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from ..base import seams
+from ..engine.base import seams
 from .ahead import Range, Reach
 from .far import Far, at, beside, is_far, located, told
 from .file import FarFile
 from .shared import home
 from .stores import Stores
 
-__all__ = ["Far", "FarFile", "Range", "Reach", "Stores", "at", "beside", "home", "is_far", "located", "told"]
+__all__ = [
+    "Far",
+    "FarFile",
+    "Range",
+    "Reach",
+    "Stores",
+    "at",
+    "beside",
+    "home",
+    "is_far",
+    "located",
+    "told",
+]
 
 if not isinstance(seams.world.store, Stores):
     seams.world.store = Stores(seams.world.store)

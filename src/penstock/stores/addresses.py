@@ -1,4 +1,5 @@
-"""Network addresses that a redirect may not reach: the local networks, and the metadata services of clouds."""
+"""Network addresses that a redirect may not reach: the local networks, and the metadata services of
+clouds."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ _METADATA_NAMES = (
     "instance-data.ec2.internal",
 )
 _NAT64_LOCAL = ip_network("64:ff9b:1::/48")
-_ENDS_IN_IPV4 = tuple(map(ip_network, ("::/96", "64:ff9b::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48")))
+_ENDS_IN_IPV4 = tuple(
+    map(ip_network, ("::/96", "64:ff9b::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48"))
+)
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 

@@ -1,4 +1,5 @@
-"""Read-ahead: what is needed soon is asked for now, many requests at once, and held until it is wanted."""
+"""Read-ahead: what is needed soon is asked for now, many requests at once, and held until it is
+wanted."""
 
 from __future__ import annotations
 
@@ -9,15 +10,17 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from ..base import machine, seams
-from ..base.seams import Hands
-from ..base.thread_pool import Task
+from ..engine.base import machine, seams
+from ..engine.base.seams import Hands
+from ..engine.base.thread_pool import Task
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _MANY = 64  # requests at a time
-_LARGEST = 1 << 20  # bytes of a request, as of a block of the cache: larger ones are cut, and asked for at once
+_LARGEST = (
+    1 << 20
+)  # bytes of a request, as of a block of the cache: larger ones are cut, and asked for at once
 _HELD = 256 << 20  # bytes that wait to be wanted
 _WAITING = 8192  # requests that wait to be wanted
 _SPENT = 32 << 20  # bytes that were wanted already, and of which neighbours may want the edges
@@ -64,7 +67,8 @@ class Ahead:
         self._held = self._kept = 0
 
     def begin(self, ranges: Iterable[Range], now: bool = False) -> bool:
-        """Ask for what is not on its way yet; `False`, and nothing, where too much waits already. What is wanted `now`
+        """Ask for what is not on its way yet; `False`, and nothing, where too much waits already.
+        What is wanted `now`
         has room: what waits for the longest time, and that nobody wanted after all, is let go of.
         """
         self._own()
@@ -114,7 +118,8 @@ class Ahead:
                 self._drop(piece)
 
     def close(self, seconds: float | None = None) -> None:
-        """Let go of all that is on its way, and of the threads, for which at most so many seconds are waited."""
+        """Let go of all that is on its way, and of the threads, for which at most so many seconds
+        are waited."""
         with self._lock:
             hands, self._hands = self._hands, None
             self._pieces, self._order, self._spent, self._held, self._kept = {}, {}, {}, 0, 0
@@ -147,7 +152,11 @@ class Ahead:
         while at < wanted.stop:
             piece, until = self._at(wanted.name, at, wanted.stop)
             if piece is None:
-                cuts = [*range((at // _LARGEST + 1) * _LARGEST, until, _LARGEST)] if until - at > _LARGEST else []
+                cuts = (
+                    [*range((at // _LARGEST + 1) * _LARGEST, until, _LARGEST)]
+                    if until - at > _LARGEST
+                    else []
+                )
                 found += [Range(wanted.name, *pair) for pair in pairwise([at, *cuts, until])]
             at = until
         return found
@@ -162,7 +171,8 @@ class Ahead:
             return None, min(stop, pieces[number].range.start) if number < len(pieces) else stop
 
     def _from(self, piece: _Piece, start: int, stop: int) -> memoryview | None:
-        """Bytes of a piece; `None` where it failed, and is to be asked for again by who wants it."""
+        """Bytes of a piece; `None` where it failed, and is to be asked for again by who wants
+        it."""
         try:
             data = piece.future.result()
         except Exception:
@@ -174,11 +184,16 @@ class Ahead:
         return memoryview(data)[start - piece.range.start : stop - piece.range.start]
 
     def _spend(self, piece: _Piece) -> None:
-        """All of it was wanted: it stays while there is room, for its blocks may reach into what is wanted next."""
+        """All of it was wanted: it stays while there is room, for its blocks may reach into what is
+        wanted next."""
         with self._lock:
             number, size = id(piece), piece.range.stop - piece.range.start
             if number in self._order:
-                self._held, self._kept, self._spent[number] = self._held - size, self._kept + size, piece
+                self._held, self._kept, self._spent[number] = (
+                    self._held - size,
+                    self._kept + size,
+                    piece,
+                )
                 self._order.pop(number)
             while self._kept > _SPENT:
                 self._drop(next(iter(self._spent.values())))

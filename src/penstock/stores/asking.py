@@ -1,4 +1,5 @@
-"""Stores asked with patience: what may pass is asked again for a while, answers are compared with what was pinned."""
+"""Stores asked with patience: what may pass is asked again for a while, answers are compared with
+what was pinned."""
 
 from __future__ import annotations
 
@@ -10,12 +11,23 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import TypeVar
 
-from ..base import machine, seams
-from ..base.event_counts import EVENTS
-from ..base.thread_pool import is_abandoned
-from ..base.urls import redacted, scheme_of
+from ..engine.base import machine, seams
+from ..engine.base.event_counts import EVENTS
+from ..engine.base.thread_pool import is_abandoned
+from ..engine.base.urls import redacted, scheme_of
 from ..errors import GivenUpError, PenstockError
-from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, seconds
+from .client import (
+    DEADLINE,
+    Client,
+    Denied,
+    Found,
+    Gone,
+    Later,
+    Mismatch,
+    Odd,
+    UnresolvedHost,
+    seconds,
+)
 
 T = TypeVar("T")
 
@@ -25,7 +37,8 @@ _UNRESOLVED = 5.0  # seconds for which a name service may be asked again
 
 
 class Asking:
-    """The clients of a process, and what is done when they fail. `full` tells the URL that is asked for a name."""
+    """The clients of a process, and what is done when they fail. `full` tells the URL that is asked
+    for a name."""
 
     def __init__(self, full: Callable[[str], str]) -> None:
         self._full = full
@@ -33,10 +46,16 @@ class Asking:
         self._lock = machine.lock()
 
     def list(self, prefix: str, flat: bool, mark: str = "") -> list[Found]:
-        """All objects whose URLs begin like this, or what is right in this folder, as the user sees them of whom the
-        `mark` is the digest. Left out is what no path can name: keys with `.` or `..` as a folder."""
+        """All objects whose URLs begin like this, or what is right in this folder, as the user sees
+        them of whom the
+        `mark` is the digest. Left out is what no path can name: keys with `.` or `..` as a
+            folder."""
         found = self._patiently(prefix, lambda: self._all(prefix, flat, mark))
-        return [_bare(one) for one in found if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))]
+        return [
+            _bare(one)
+            for one in found
+            if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))
+        ]
 
     def _all(self, prefix: str, flat: bool, mark: str) -> list[Found]:
         try:
@@ -68,7 +87,9 @@ class Asking:
 
     def _once(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
         try:
-            data, size, etag, modified = self._client(pinned.url).read(pinned.url, start, stop, pinned)
+            data, size, etag, modified = self._client(pinned.url).read(
+                pinned.url, start, stop, pinned
+            )
             if size not in (None, pinned.size) or not pinned.same(bare(etag or ""), modified):
                 raise Mismatch
         except Mismatch:
@@ -91,13 +112,18 @@ class Asking:
     def _client(self, url: str) -> Client:
         scheme = scheme_of(url)
         full, place = self._full(url), ""
-        if scheme not in ("http", "https"):  # who asks belongs to a client, and of a chain all that is behind it
+        if scheme not in (
+            "http",
+            "https",
+        ):  # who asks belongs to a client, and of a chain all that is behind it
             place, _, path = full.split("://", 1)[1].partition("/")
             place = full if "::" in full else f"{place}//" if "//" in path else place
         key = machine.process(), f"{scheme}://{place}"
         if (found := self._clients.get(key)) is None:
             with self._lock:
-                found = self._clients.get(key) or self._clients.setdefault(key, self._new(url, scheme))
+                found = self._clients.get(key) or self._clients.setdefault(
+                    key, self._new(url, scheme)
+                )
         return found
 
     def _new(self, url: str, scheme: str) -> Client:
@@ -133,7 +159,8 @@ class Asking:
             spent = sched.now() - began
             if spent + pause > most:
                 raise GivenUpError(
-                    f"{url}: {reason}; asked {tries} times within {spent:.0f} s ({DEADLINE}={most:g}): see whether the "
+                    f"{url}: {reason}; asked {tries} times within {spent:.0f} s "
+                    f"({DEADLINE}={most:g}): see whether the "
                     "store is up and can be reached"
                 )
             EVENTS.add("retries")
@@ -144,13 +171,15 @@ class Asking:
 def changed(pinned: Found, now: Found) -> GivenUpError:
     """What is raised where an object is not the one any more that a run began with."""
     return GivenUpError(
-        f"{pinned.url} was changed while it was in use (it had {told(pinned)}, now {told(now)}): open it again, and "
+        f"{pinned.url} was changed while it was in use (it had {told(pinned)}, now {told(now)}): "
+        "open it again, and "
         "keep data still during a run"
     )
 
 
 def told(found: Found) -> str:
-    """Return a version in words. Of an etag, which a server may write anything into, only a digest is shown."""
+    """Return a version in words. Of an etag, which a server may write anything into, only a digest
+    is shown."""
     time = f", modified {found.modified / 1e9:.3f} s after 1970" if found.modified else ""
     digest = hashlib.blake2b(found.etag.encode(), digest_size=4).hexdigest()
     return f"{found.size:,} bytes{f', version {digest}' if found.etag else time}"
@@ -172,5 +201,11 @@ def _pause(url: str, tries: int) -> float:
 
 
 def _help(error: Denied) -> str:
-    refused = str(error).startswith(("401", "403", "407", "Permission", "Unauthenticated", "NoCredentials"))
-    return ": give this process credentials for it, in the way of this store's own tools" if refused else ""
+    refused = str(error).startswith(
+        ("401", "403", "407", "Permission", "Unauthenticated", "NoCredentials")
+    )
+    return (
+        ": give this process credentials for it, in the way of this store's own tools"
+        if refused
+        else ""
+    )

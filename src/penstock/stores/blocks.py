@@ -1,7 +1,10 @@
-"""The cache of a node: blocks of objects in a folder that its processes share, each with checksums, within a limit.
+"""The cache of a node: blocks of objects in a folder that its processes share, each with checksums,
+within a limit.
 
-A block is a file: a head, the CRC-32 of every 4 KiB, the bytes. It is there whole or not at all; who reads it compares
-what it reads. One process fetches a block, the others wait for it. Locks are the kernel's, and go with their process.
+A block is a file: a head, the CRC-32 of every 4 KiB, the bytes. It is there whole or not at all;
+    who reads it compares
+what it reads. One process fetches a block, the others wait for it. Locks are the kernel's, and go
+with their process.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from ..base import machine, seams
-from ..base.event_counts import EVENTS
-from ..base.urls import local
+from ..engine.base import machine, seams
+from ..engine.base.event_counts import EVENTS
+from ..engine.base.urls import local
 from ..errors import ConfigError
 from .client import Found
 
@@ -28,12 +31,24 @@ LIMIT = "PENSTOCK_CACHE_LIMIT"
 
 SIZE = 1 << 20  # bytes of a block
 _SUM = 4 << 10
-_HEAD = struct.Struct("<8sIII")  # magic, version, bytes, CRC-32 of the name of the block and of the checksums
+_HEAD = struct.Struct(
+    "<8sIII"
+)  # magic, version, bytes, CRC-32 of the name of the block and of the checksums
 _MAGIC, _VERSION = b"PENSTOCB", 2
 _RUN = 8  # blocks fetched at once
 _LOCKS = 64
 _AGAIN = 60.0  # seconds after which a cache that took no more is tried again
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 
 Ask = Callable[[int, int], bytes | memoryview]
 
@@ -55,12 +70,16 @@ class Blocks:
 
     def read(self, of: Found, start: int, stop: int, ask: Ask) -> bytes | memoryview:
         """Bytes of an object: from blocks that are here, others asked for and kept."""
-        key = hashlib.blake2b(f"{of.url}\0{of.size}\0{of.etag or of.modified}".encode(), digest_size=16).hexdigest()
+        key = hashlib.blake2b(
+            f"{of.url}\0{of.size}\0{of.etag or of.modified}".encode(), digest_size=16
+        ).hexdigest()
         numbers = range(start // SIZE, -(-stop // SIZE))
         found = {number: self._part(key, number, start, stop) for number in numbers}
         fetched = 0
         for run in _runs([number for number, part in found.items() if part is None]):
-            if not self._takes(run, of.size):  # what is not kept is asked for as it is wanted, not by whole blocks
+            if not self._takes(
+                run, of.size
+            ):  # what is not kept is asked for as it is wanted, not by whole blocks
                 data = ask(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
                 found |= {**dict.fromkeys(run, b""), run[0]: data}
                 fetched += len(run)
@@ -81,9 +100,14 @@ class Blocks:
     ) -> dict[int, bytes | memoryview | None]:
         low, high = run[0] * SIZE, min((run[-1] + 1) * SIZE, of.size)
         data = memoryview(ask(low, high))
-        whole = {number: data[(number - run[0]) * SIZE : (number - run[0] + 1) * SIZE] for number in run}
+        whole = {
+            number: data[(number - run[0]) * SIZE : (number - run[0] + 1) * SIZE] for number in run
+        }
         self._keep(key, whole)
-        return {number: part[max(start - number * SIZE, 0) : stop - number * SIZE] for number, part in whole.items()}
+        return {
+            number: part[max(start - number * SIZE, 0) : stop - number * SIZE]
+            for number, part in whole.items()
+        }
 
     def _path(self, key: str, number: int) -> Path:
         return self.folder / key[:2] / f"{key}-{number:x}"
@@ -128,7 +152,8 @@ class Blocks:
         return False
 
     def _keep(self, key: str, whole: dict[int, memoryview]) -> None:
-        """Keep blocks, where there is room or room can be made; without a word where there is none."""
+        """Keep blocks, where there is room or room can be made; without a word where there is
+        none."""
         disk, need = seams.world.disk, sum(on_disk(len(data)) for data in whole.values())
         with self._writing():
             used = self._used()
@@ -162,13 +187,15 @@ class Blocks:
                 before, self._failed = self._failed, seams.world.sched.now()
                 if before is None:
                     warnings.warn(
-                        f"{self.folder} takes no more ({error.strerror or error}): until there is room again, what is "
+                        f"{self.folder} takes no more ({error.strerror or error}): until there is "
+                        "room again, what is "
                         "read is not kept",
                         stacklevel=4,
                     )
 
     def limit(self, used: int) -> int:
-        """How many bytes of blocks there may be: as the environment says, or half of what the disk has for them."""
+        """How many bytes of blocks there may be: as the environment says, or half of what the disk
+        has for them."""
         if told := machine.environment(LIMIT):
             try:
                 return bytes_of(told)
@@ -193,8 +220,8 @@ class Blocks:
         seams.world.disk.write(self.folder / "used", told + zlib.crc32(told).to_bytes(4, "little"))
 
     def shrink(self, most: int) -> int:
-        """Let go of the blocks that nobody wanted for the longest time, until this many bytes are left, and of what
-        killed processes left half written; how many bytes there are now."""
+        """Let go of the blocks that nobody wanted for the longest time, until this many bytes are
+        left, and of what killed processes left half written; how many bytes there are now."""
         for entry in seams.world.store.list(f"{_plain(self.folder)}/??/.*.tmp"):
             with contextlib.suppress(OSError):
                 seams.world.disk.unlink(Path(entry.path))
@@ -224,7 +251,8 @@ class Blocks:
             return before
 
     def verify(self) -> tuple[int, list[Path]]:
-        """Compare every block with its checksums: how many there are, and those that were damaged and are gone now."""
+        """Compare every block with its checksums: how many there are, and those that were damaged
+        and are gone now."""
         many, bad = 0, list[Path]()
         for block in self.all():
             many += 1
@@ -239,7 +267,8 @@ def encoded(path: Path, data: bytes | memoryview) -> bytes:
     """A block as it is kept at its place; at that of another one it would be no block."""
     view = memoryview(data)
     sums = struct.pack(
-        f"<{-(-len(view) // _SUM)}I", *(zlib.crc32(view[a : a + _SUM]) for a in range(0, len(view), _SUM))
+        f"<{-(-len(view) // _SUM)}I",
+        *(zlib.crc32(view[a : a + _SUM]) for a in range(0, len(view), _SUM)),
     )
     return b"".join([_HEAD.pack(_MAGIC, _VERSION, len(view), _digest(path, sums)), sums, view])
 
@@ -254,7 +283,8 @@ def on_disk(length: int) -> int:
 
 
 def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
-    """Bytes of a kept block, as they were when it was written; `None` where it is not there, or they are not."""
+    """Bytes of a kept block, as they were when it was written; `None` where it is not there, or
+    they are not."""
     if not path.is_file():  # a pipe would be waited for
         return None
     read, most = seams.world.store.read, _HEAD.size + 4 * (SIZE // _SUM)
@@ -267,7 +297,9 @@ def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
         many = -(-length // _SUM)
         sums = head[_HEAD.size : _HEAD.size + 4 * many]
         stop = min(stop, length)
-        if (magic, version, crc) != (_MAGIC, _VERSION, _digest(path, sums)) or len(sums) != 4 * many:
+        if (magic, version, crc) != (_MAGIC, _VERSION, _digest(path, sums)) or len(
+            sums
+        ) != 4 * many:
             return None
         begin = _HEAD.size + len(sums)
         data = memoryview(read(str(path), begin + low, min(high, length) - low))

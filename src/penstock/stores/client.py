@@ -10,19 +10,21 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
-from ..base import machine
-from ..base.seams import Stat
+from ..engine.base import machine
+from ..engine.base.seams import Stat
 from ..errors import ConfigError
 
 DEADLINE = "PENSTOCK_STORE_SECONDS"
-"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not set."""
+"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not
+set."""
 
 _SECONDS = 60.0
 
 
 class Found(NamedTuple):
-    """An object of a store: its URL, size in bytes, etag (or another word for its version; empty where the store tells
-    none), and when it was modified, in nanoseconds (0 where that is not told)."""
+    """An object of a store: its URL, size in bytes, etag (or another word for its version; empty
+    where the store tells none), and when it was modified, in nanoseconds (0 where that is not
+    told)."""
 
     url: str
     size: int
@@ -35,22 +37,23 @@ class Found(NamedTuple):
         return bool(self.etag or self.modified)
 
     def same(self, etag: str, modified: int) -> bool:
-        """Whether a version may be this one: the etag decides, the time only where one of the two has none."""
+        """Whether a version may be this one: the etag decides, the time only where one of the two
+        has none."""
         if etag and self.etag:
             return etag == self.etag
         return self.modified == modified or not (self.modified and modified)
 
     def stat(self) -> Stat:
-        """As a version of a file: the etag decides, and the time only where there is none. Times of stores are below 0,
-        so that they are taken for no time."""
+        """As a version of a file: the etag decides, and the time only where there is none. Times of
+        stores are below 0, so that they are taken for no time."""
         told = self.etag or (str(self.modified) if self.modified else "")
         digest = hashlib.blake2b(told.encode(), digest_size=8).digest()
         return Stat(self.size, -1 - (int.from_bytes(digest, "little") >> 2) if told else 0)
 
 
 class Answer(NamedTuple):
-    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it did not, and when
-    it was modified, 0 where it did not."""
+    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it
+    did not, and when it was modified, 0 where it did not."""
 
     data: bytes | memoryview
     size: int | None
@@ -59,12 +62,12 @@ class Answer(NamedTuple):
 
 
 class Client(Protocol):
-    """How one store is asked. Names are URLs without secrets. Everything else than what is below may be raised too:
-    it is taken for a failure that may pass."""
+    """How one store is asked. Names are URLs without secrets. Everything else than what is below
+    may be raised too: it is taken for a failure that may pass."""
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
-        """All objects whose URLs begin with this one; `flat`: those right in this folder, and its folders, whose URLs
-        end with a slash."""
+        """All objects whose URLs begin with this one; `flat`: those right in this folder, and its
+        folders, whose URLs end with a slash."""
         ...
 
     def stat(self, url: str, /) -> Found: ...
@@ -81,7 +84,8 @@ class Later(Exception):
 
 
 class UnresolvedHost(Later):
-    """The host name does not resolve: retried for a few seconds only, since a wrong name stays wrong."""
+    """The host name does not resolve: retried for a few seconds only, since a wrong name stays
+    wrong."""
 
     def __init__(self) -> None:
         super().__init__("its host name does not resolve")
@@ -114,11 +118,14 @@ def seconds() -> float:
     with suppress(ValueError):
         if 0 <= (found := float(told)) < math.inf:
             return found
-    raise ConfigError(f"{DEADLINE}={told!r} in the environment: write a number of seconds, 60 say (0 to ask once)")
+    raise ConfigError(
+        f"{DEADLINE}={told!r} in the environment: write a number of seconds, 60 say (0 to ask once)"
+    )
 
 
 def judged(status: int, reason: str = "", after: str | None = None) -> Exception:
-    """Return the failure that an HTTP status means, in the standard's words: those of a server may hold secrets.
+    """Return the failure that an HTTP status means, in the standard's words: those of a server may
+    hold secrets.
 
     Args:
         status: The status code.
@@ -142,7 +149,8 @@ def judged(status: int, reason: str = "", after: str | None = None) -> Exception
 
 
 def _pause(told: str) -> float | None:
-    """For how many seconds a store asks to be left alone: as a number or as a time, `None` where that is neither."""
+    """For how many seconds a store asks to be left alone: as a number or as a time, `None` where
+    that is neither."""
     if told.strip().isdecimal():
         return float(told)
     with suppress(TypeError, ValueError, OverflowError):

@@ -1,4 +1,5 @@
-"""Paths of what lies in a store: as paths of this machine, but that they ask the store where those ask the disk."""
+"""Paths of what lies in a store: as paths of this machine, but that they ask the store where those
+ask the disk."""
 
 from __future__ import annotations
 
@@ -11,23 +12,42 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ..base import seams
-from ..base.urls import is_glob, is_url, local, open_name, parted, refused, scheme_of, spelled_out, without_digest
+from ..engine.base import seams
+from ..engine.base.urls import (
+    is_glob,
+    is_url,
+    local,
+    open_name,
+    parted,
+    refused,
+    scheme_of,
+    spelled_out,
+    without_digest,
+)
 from ..errors import ConfigError
 from .file import FarFile
 
 _Local = type(Path())
-_EMPTY = re.compile(r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])")  # a scheme, or a slash with an empty name behind it
+_EMPTY = re.compile(
+    r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])"
+)  # a scheme, or a slash with an empty name behind it
 _spelled: Callable[[Any], str] = cast("Any", _Local).__str__
 
 
 def _held(part: Any) -> Any:
-    """A part of a path in which `pathlib` leaves empty names of folders, and of the host of HDFS, where they are."""
+    """A part of a path in which `pathlib` leaves empty names of folders, and of the host of HDFS,
+    where they are."""
     return _EMPTY.sub(_named, part) if isinstance(part, str) else part
 
 
 def _named(found: re.Match[str]) -> str:
-    return "/\0" if found[0] == "/" else f"{found[0][:-1]}\0/" if found[0].endswith("hdfs:///") else found[0]
+    return (
+        "/\0"
+        if found[0] == "/"
+        else f"{found[0][:-1]}\0/"
+        if found[0].endswith("hdfs:///")
+        else found[0]
+    )
 
 
 def _many(name: str) -> bool:
@@ -58,7 +78,10 @@ class Far(_Local):
             super().__init__(*map(_held, parts))
 
     def __truediv__(self, key: Any) -> Self:
-        marked = parted(str(self))[1] and scheme_of(str(self)) not in ("http", "https")  # where there are no folders
+        marked = parted(str(self))[1] and scheme_of(str(self)) not in (
+            "http",
+            "https",
+        )  # where there are no folders
         return type(self)(self._below(key)) if marked else super().__truediv__(_held(key))
 
     def _below(self, path: Any) -> str:
@@ -110,7 +133,14 @@ class Far(_Local):
         holds = getattr(seams.world.store, "holds", None)
         return False if holds is None else holds(str(self))
 
-    def open(self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *rest: Any, **more: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def open(
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         if set(mode) - set("rbt"):
             raise OSError(errno.EROFS, "what lies in a store is only read", str(self))
         raw = FarFile(str(self))
@@ -126,7 +156,9 @@ class Far(_Local):
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
         found = seams.world.store.list(self._below("**"))
-        return (path for path in (Far(entry.path) for entry in found) if fnmatch(path.name, pattern))
+        return (
+            path for path in (Far(entry.path) for entry in found) if fnmatch(path.name, pattern)
+        )
 
 
 def _revived(name: str, known: Any) -> Far:
@@ -149,14 +181,17 @@ def located(path: str | Path) -> Path:
     if why := refused(text):
         raise ConfigError(why)
     name = open_name(text)
-    if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(text):
+    if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(
+        text
+    ):
         learn(name, spelled_out(text))
     return Far(name)
 
 
 def beside(file: str | Path, path: str) -> str:
-    """A path that is written in a file, from where that file is. In a store it is resolved as a link of a page is: it
-    stays there, whatever it begins with, and is asked for with the login that the file was, but not by its signature.
+    """A path that is written in a file, from where that file is. In a store it is resolved as a
+    link of a page is: it stays there, whatever it begins with, and is asked for with the login that
+    the file was, but not by its signature.
 
     >>> beside("s3://bucket/a/b/mix.yaml", "../x.jsonl"), beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
     ('s3://bucket/a/x.jsonl', 's3://bucket/data/*.jsonl')
@@ -192,4 +227,6 @@ def is_far(path: str | Path) -> bool:
     >>> is_far("s3://bucket/x"), is_far("file:///x"), is_far("c:/x"), is_far("a/b")
     (True, False, False, False)
     """
-    return isinstance(path, Far) or (is_url(str(path)) and scheme_of(str(path)) not in ("file", "local"))
+    return isinstance(path, Far) or (
+        is_url(str(path)) and scheme_of(str(path)) not in ("file", "local")
+    )

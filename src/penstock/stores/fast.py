@@ -10,13 +10,14 @@ from datetime import timedelta
 from os.path import expanduser, isfile
 from typing import Any
 
-from ..base import machine
-from ..base.urls import scheme_of
+from ..engine.base import machine
+from ..engine.base.urls import scheme_of
 from .client import Answer, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, judged
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
-# Where it says so: names of objects and times, which its texts hold too, may have such numbers in them.
+# Where it says so: names of objects and times, which its texts hold too, may have such numbers in
+# them.
 _STATUS = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
 _CODE = re.compile(
     r"<Code>(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|InternalError|"
@@ -28,19 +29,24 @@ _first: list[int] = []
 
 
 def usable(url: str) -> bool:
-    """Whether obstore is here, and may ask this store: in a process that was forked it may not, it does not read the
-    profiles of AWS's tools, and it takes no names with empty parts."""
+    """Whether obstore is here, and may ask this store: in a process that was forked it may not, it
+    does not read the profiles of AWS's tools, and it takes no names with empty parts."""
     if "//" in url.split("://", 1)[1]:
         return False
     if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
         return False
     if _first and _first[0] != machine.process():
         return False
-    return scheme_of(url) not in ("s3", "s3a") or _signs() != "profile" or bool(importlib.util.find_spec("boto3"))
+    return (
+        scheme_of(url) not in ("s3", "s3a")
+        or _signs() != "profile"
+        or bool(importlib.util.find_spec("boto3"))
+    )
 
 
 def _signs() -> str:
-    """Where the credentials of AWS come from: a variable of the environment, the files of its tools, or the machine."""
+    """Where the credentials of AWS come from: a variable of the environment, the files of its
+    tools, or the machine."""
     if machine.environment("AWS_ACCESS_KEY_ID"):
         return "environment"
     files = [machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
@@ -50,7 +56,8 @@ def _signs() -> str:
 
 
 class FastClient:
-    """One bucket or container. Nothing is asked again here: that is done in one place, for all stores."""
+    """One bucket or container. Nothing is asked again here: that is done in one place, for all
+    stores."""
 
     def __init__(self, url: str) -> None:
         _first[:] = _first or [machine.process()]
@@ -60,10 +67,15 @@ class FastClient:
         bucket, _, _ = rest.partition("/")
         self._root = f"{scheme}://{bucket}/"
         again: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
-        client: dict[str, Any] = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
+        client: dict[str, Any] = {
+            "timeout": timedelta(seconds=60),
+            "connect_timeout": timedelta(seconds=10),
+        }
         settings: dict[str, Any] = {}
         if scheme.lower() in ("s3", "s3a"):
-            client["allow_http"] = (machine.environment("AWS_ENDPOINT_URL") or "").startswith("http:")
+            client["allow_http"] = (machine.environment("AWS_ENDPOINT_URL") or "").startswith(
+                "http:"
+            )
             if machine.environment("AWS_ENDPOINT_URL_S3"):
                 settings.setdefault("endpoint", machine.environment("AWS_ENDPOINT_URL_S3"))
             if _signs() == "profile":
@@ -72,15 +84,23 @@ class FastClient:
                 ).Boto3CredentialProvider()
             if (machine.environment("AWS_NO_SIGN_REQUEST") or "").lower() in ("1", "true"):
                 settings["skip_signature"] = True
-        root = re.sub("^(s3a|gcs|azure)", lambda found: {"s3a": "s3", "gcs": "gs", "azure": "az"}[found[0]], self._root)
-        self._store: Any = self._module.store.from_url(root, client_options=client, retry_config=again, **settings)
+        root = re.sub(
+            "^(s3a|gcs|azure)",
+            lambda found: {"s3a": "s3", "gcs": "gs", "azure": "az"}[found[0]],
+            self._root,
+        )
+        self._store: Any = self._module.store.from_url(
+            root, client_options=client, retry_config=again, **settings
+        )
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
         folder, _, begun = prefix.removeprefix(self._root).rpartition("/")
         try:
             if flat:
                 told = self._module.list_with_delimiter(self._store, prefix=folder or None)
-                yield from (Found(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"])
+                yield from (
+                    Found(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"]
+                )
                 yield from map(self._found, told["objects"])
                 return
             for chunk in self._module.list(self._store, prefix=folder or None, chunk_size=1000):
@@ -122,7 +142,8 @@ class FastClient:
         return Found(self._root + told["path"], int(told["size"]), told.get("e_tag") or "", at)
 
     def _judged(self, error: Exception) -> Exception:
-        """A failure of obstore's. Its text holds whole answers, in which keys and signatures may be."""
+        """A failure of obstore's. Its text holds whole answers, in which keys and signatures may
+        be."""
         kinds, text = self._errors, str(error)
         code = _CODE.search(text)
         said = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
@@ -130,11 +151,14 @@ class FastClient:
             return Gone(said)
         if isinstance(error, kinds.PreconditionError):
             return Mismatch(said)
-        if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError):
+        if isinstance(
+            error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError
+        ):
             return Denied(said)
         if isinstance(error, kinds.InvalidPathError):
             return Odd(
-                f"{said}: obstore lists no names with an empty part, . or .., or a control character: rename the object"
+                f"{said}: obstore lists no names with an empty part, . or .., or a control "
+                "character: rename the object"
             )
         if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
             return Denied(said)

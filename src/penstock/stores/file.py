@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from ..base import seams
+from ..engine.base import seams
 
 
 class FarFile(io.RawIOBase):
@@ -38,7 +38,9 @@ class FarFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1, /) -> bytes:
-        found = seams.world.store.read(self._path, self._at, None if size is None or size < 0 else size)  # pyright: ignore[reportUnnecessaryComparison]
+        found = seams.world.store.read(
+            self._path, self._at, None if size is None or size < 0 else size
+        )  # pyright: ignore[reportUnnecessaryComparison]
         self._at += len(found)
         return found
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
-from ..base.machine import is_unresolved
-from ..base.urls import redacted, scheme_of
+from ..engine.base.machine import is_unresolved
+from ..engine.base.urls import redacted, scheme_of
 from ..errors import ConfigError
 from .client import Answer, Denied, Found, Gone, Later, UnresolvedHost, judged
 
@@ -32,16 +32,21 @@ class GeneralClient:
         scheme = scheme_of(url)
         extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
-            raise ImportError(f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'")
+            raise ImportError(
+                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'"
+            )
         fsspec: Any = importlib.import_module("fsspec")
         try:
             self._fs, path = cast(
                 "tuple[Any, str]",
-                fsspec.core.url_to_fs(full(url), skip_instance_cache=True, use_listings_cache=False),
+                fsspec.core.url_to_fs(
+                    full(url), skip_instance_cache=True, use_listings_cache=False
+                ),
             )
         except ImportError as error:
             raise ImportError(
-                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' ({error})"
+                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' "
+                f"({error})"
             ) from None
         except ValueError as error:
             raise ConfigError(f"{url}: {redacted(str(error))}") from None
@@ -51,18 +56,28 @@ class GeneralClient:
     def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
         try:
             folder = prefix.rpartition("/")[0]
-            inside: Any = self._fs.ls(folder, detail=True) if flat else self._fs.find(folder, detail=True).values()
+            inside: Any = (
+                self._fs.ls(folder, detail=True)
+                if flat
+                else self._fs.find(folder, detail=True).values()
+            )
         except FileNotFoundError:
             return
         except Exception as error:
             raise _judged(error) from None
-        path = self._fs._strip_protocol(folder)  # what stands before it, such as a host, is in no name of a listing
+        path = self._fs._strip_protocol(
+            folder
+        )  # what stands before it, such as a host, is in no name of a listing
         root = folder.removesuffix(path) if folder.endswith(path) else ""
         for told in inside:
             name = self._fs._strip_protocol(told["name"])
             url = root + name if root else f"{self._scheme}://{name.lstrip('/')}"
             if url.startswith(prefix):
-                yield Found(f"{url}/", 0, "") if told.get("type") == "directory" else _found(url, told)
+                yield (
+                    Found(f"{url}/", 0, "")
+                    if told.get("type") == "directory"
+                    else _found(url, told)
+                )
 
     def close(self) -> None:
         pass
@@ -81,7 +96,8 @@ class GeneralClient:
             data = self._fs.cat_file(self._path(url), start=start, end=stop)
         except Exception as error:
             raise _judged(error) from None
-        # No answer tells its version. An object that is the pinned one after it was read was that while it was read.
+        # No answer tells its version. An object that is the pinned one after it was read was that
+        # while it was read.
         found = self.stat(url)
         return Answer(data, found.size, found.etag, found.modified)
 
@@ -110,7 +126,11 @@ def _judged(error: Exception) -> Exception:
         return Denied(said)
     if isinstance(status, int) and status >= 400:
         return judged(status, said)
-    if type(error).__name__ in ("NoCredentialsError", "NoCredentialsException", "DefaultCredentialsError"):
+    if type(error).__name__ in (
+        "NoCredentialsError",
+        "NoCredentialsException",
+        "DefaultCredentialsError",
+    ):
         return Denied(said)
     if isinstance(error, ValueError | TypeError | NotImplementedError):
         return Denied(f"{said}: {redacted(str(error))[:200]}")

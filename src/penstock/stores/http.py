@@ -1,4 +1,5 @@
-"""HTTP and HTTPS by the standard library: ranged reads over connections that are kept, and redirects looked at."""
+"""HTTP and HTTPS by the standard library: ranged reads over connections that are kept, and
+redirects looked at."""
 
 from __future__ import annotations
 
@@ -16,19 +17,29 @@ from string import punctuation
 from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
-from ..base import machine, seams
-from ..base.limits import ANSWER, OBJECT
-from ..base.thread_pool import is_abandoned
+from ..engine.base import machine, seams
+from ..engine.base.limits import ANSWER, OBJECT
+from ..engine.base.thread_pool import is_abandoned
 from .addresses import is_blocked
 from .client import Answer, Denied, Found, Later, UnresolvedHost, judged, seconds
 
 _SECONDS = 30.0  # until a request is taken for lost
 _LOOK = 0.5  # after which it is seen whether anybody still waits
-_SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
+_SLOWEST = (
+    4 << 10
+)  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
 _IDLE = 64  # connections that are kept
 _REDIRECTS = 5
 _PIECE = 1 << 20  # bytes of an answer that are read at once
-_PACKED = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")  # of these servers tell what the file is packed as
+_PACKED = (
+    ".gz",
+    ".tgz",
+    ".zst",
+    ".zstd",
+    ".bz2",
+    ".xz",
+    ".br",
+)  # of these servers tell what the file is packed as
 _PACKING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _MOVED = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
@@ -49,10 +60,15 @@ class Reply:
 
 
 class _Timely(io.RawIOBase):
-    """An answer as it comes in. It has so many seconds as a whole, and more of them only with the bytes that come."""
+    """An answer as it comes in. It has so many seconds as a whole, and more of them only with the
+    bytes that come."""
 
     def __init__(self, until: float, connection: Any) -> None:
-        self._until, self._socket, self._raw = until, connection, connection.makefile("rb", buffering=0)
+        self._until, self._socket, self._raw = (
+            until,
+            connection,
+            connection.makefile("rb", buffering=0),
+        )
 
     def makefile(self, _: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -84,7 +100,9 @@ class HttpClient:
         self._lock, self._closed = machine.lock(), False
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
-        raise Denied("a web server does not tell what it has: name the files, {000..099} for many of them")
+        raise Denied(
+            "a web server does not tell what it has: name the files, {000..099} for many of them"
+        )
 
     def close(self) -> None:
         with self._lock:
@@ -93,13 +111,17 @@ class HttpClient:
                 self._idle.pop()[-1].close()
 
     def __del__(self) -> None:
-        for _, connection in self._idle:  # without the lock, which another thread may have held at a fork
+        for (
+            _,
+            connection,
+        ) in self._idle:  # without the lock, which another thread may have held at a fork
             connection.close()
 
     def stat(self, url: str, /) -> Found:
         reply = self._ask("HEAD", url, {})
         size = reply.headers.get("content-length", "")
-        # Signatures and simple servers are for GET alone, and HEAD may tell no size, or 0, of what is made for a GET.
+        # Signatures and simple servers are for GET alone, and HEAD may tell no size, or 0, of what
+        # is made for a GET.
         if reply.status in (403, 405, 501) or (reply.status == 200 and size in ("", "0")):
             reply = self._ask("GET", url, {"Range": "bytes=0-0"})
             if reply.status == 416:  # of nothing there is no first byte
@@ -111,8 +133,12 @@ class HttpClient:
         if not size.isdecimal():
             raise Denied("the server does not tell how large it is: copy it to a local folder")
         if len(size) > len(str(OBJECT)) or int(size) > OBJECT:
-            raise Denied(f"the server tells that it has more than {OBJECT:,} bytes, which is not believed")
-        return Found(url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified")))
+            raise Denied(
+                f"the server tells that it has more than {OBJECT:,} bytes, which is not believed"
+            )
+        return Found(
+            url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified"))
+        )
 
     def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
         reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, stop - start)
@@ -129,19 +155,30 @@ class HttpClient:
     def _ask(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = full = self._full(url)
         _split(full)
-        until, inside = seams.world.sched.now() + _patience(), None  # whether who was asked is of our network
+        until, inside = (
+            seams.world.sched.now() + _patience(),
+            None,
+        )  # whether who was asked is of our network
         for _ in range(_REDIRECTS + 1):
-            reply = self._once(method, target, {**headers, **_login(full, target)}, size, until, inside)
+            reply = self._once(
+                method, target, {**headers, **_login(full, target)}, size, until, inside
+            )
             inside = is_blocked(reply.peer, False) if inside is None else inside
             if reply.status not in _MOVED or "location" not in reply.headers:
                 packed = _PACKING.search(reply.headers.get("content-encoding", ""))
                 if packed and reply.status < 300 and not urlsplit(full).path.endswith(_PACKED):
-                    raise Denied(f"the server packs it as {packed[0]}, and was asked not to: copy it to a local folder")
+                    raise Denied(
+                        f"the server packs it as {packed[0]}, and was asked not to: copy it to a "
+                        "local folder"
+                    )
                 return reply
             parts = _split(target, reply.headers["location"])
-            if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
+            if parts.scheme not in ("http", "https") or (
+                parts.scheme == "http" and target.startswith("https:")
+            ):
                 raise Denied(
-                    "it redirects to an address that is not of HTTP, or from HTTPS to HTTP, which is not followed"
+                    "it redirects to an address that is not of HTTP, or from HTTPS to HTTP, which "
+                    "is not followed"
                 )
             if is_blocked(parts.hostname or "", inside):
                 raise Denied(_BLOCKED)
@@ -149,7 +186,13 @@ class HttpClient:
         raise Denied(f"it redirects more than {_REDIRECTS} times")
 
     def _once(
-        self, method: str, target: str, headers: Mapping[str, str], size: int, until: float, inside: bool | None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        size: int,
+        until: float,
+        inside: bool | None,
     ) -> Reply:
         parts = urlsplit(target)
         place = parts.scheme, parts.netloc.rpartition("@")[2]
@@ -157,7 +200,10 @@ class HttpClient:
         asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
         headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(parts)
         if proxy is not None and parts.scheme == "http":
-            asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
+            asked, headers = (
+                f"http://{place[1]}{asked}",
+                {**headers, **_basic(proxy, "Proxy-Authorization")},
+            )
         connection, named = self._connection(place, proxy), parts.hostname if proxy else None
         connection.response_class = cast("Any", partial(_answer, until))
         try:
@@ -165,7 +211,10 @@ class HttpClient:
                 peer = _connected(connection, named, inside)
                 connection.request(method, asked, headers=headers)
                 response = connection.getresponse()
-            except (ConnectionError, http.client.BadStatusLine):  # one that was kept, and that the server gave up
+            except (
+                ConnectionError,
+                http.client.BadStatusLine,
+            ):  # one that was kept, and that the server gave up
                 connection.close()
                 peer = _connected(connection, named, inside)
                 connection.request(method, asked, headers=headers)
@@ -176,7 +225,10 @@ class HttpClient:
                 if response.status == 206 and (data is None or len(data) > most):
                     raise Later("it answered with more bytes than were asked for")
                 if response.status == 200 and (data is None or len(data) > most):
-                    raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
+                    raise Denied(
+                        "the server gives no parts of files, but all of them: copy it to a local "
+                        "folder"
+                    )
                 if told is not None and data is not None and len(data) < told:
                     raise Later(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
                 reply = Reply(response.status, dict(response.getheaders()), data or b"", peer)
@@ -222,19 +274,27 @@ class HttpClient:
 
 def _split(url: str, further: str = "") -> SplitResult:
     """The parts of a URL, and of where it leads on to, that can be asked."""
-    with suppress(ValueError):  # of a host that no name service takes, and of a port that is no number
+    with suppress(
+        ValueError
+    ):  # of a host that no name service takes, and of a port that is no number
         parts = urlsplit(urljoin(url, further))
         host = parts.hostname or ""
-        if parts.scheme not in ("http", "https") or (_HOST.fullmatch(host) and host.encode("idna") and parts.port != 0):
+        if parts.scheme not in ("http", "https") or (
+            _HOST.fullmatch(host) and host.encode("idna") and parts.port != 0
+        ):
             return parts
     raise Denied("no server has such an address: see its host and its port")
 
 
-def _connected(connection: http.client.HTTPConnection, named: str | None, inside: bool | None) -> str:
-    """Connect to a server, or to the proxy that is asked for one which is `named`; the address of the server.
-    `inside` is told where another server led on to it."""
+def _connected(
+    connection: http.client.HTTPConnection, named: str | None, inside: bool | None
+) -> str:
+    """Connect to a server, or to the proxy that is asked for one which is `named`; the address of
+    the server. `inside` is told where another server led on to it."""
     if connection.sock is None:
-        there = [] if named or inside is None else machine.addresses(connection.host)  # at one may be nobody to connect
+        there = (
+            [] if named or inside is None else machine.addresses(connection.host)
+        )  # at one may be nobody to connect
         if any(is_blocked(one, inside is True) for one in there):
             raise Denied(_BLOCKED)
         connection.connect()
@@ -249,7 +309,9 @@ def _connected(connection: http.client.HTTPConnection, named: str | None, inside
 
 def _proxy(parts: SplitResult) -> str | None:
     """The proxy that the environment names for a host, with its login."""
-    if any(map(urllib.request.proxy_bypass, (parts.netloc.rpartition("@")[2], parts.hostname or ""))):
+    if any(
+        map(urllib.request.proxy_bypass, (parts.netloc.rpartition("@")[2], parts.hostname or ""))
+    ):
         return None
     found = urllib.request.getproxies().get(parts.scheme)
     return None if not found else urlsplit(found if "://" in found else f"http://{found}").netloc
@@ -258,7 +320,10 @@ def _proxy(parts: SplitResult) -> str | None:
 def _login(full: str, target: str) -> dict[str, str]:
     """The user and the password of a URL, for its own host alone."""
     first, now = urlsplit(full), urlsplit(target)
-    if (first.scheme, first.netloc.rpartition("@")[2]) != (now.scheme, now.netloc.rpartition("@")[2]):
+    if (first.scheme, first.netloc.rpartition("@")[2]) != (
+        now.scheme,
+        now.netloc.rpartition("@")[2],
+    ):
         return {}
     return _basic(first.netloc, "Authorization")
 
@@ -270,7 +335,8 @@ def _basic(place: str, header: str) -> dict[str, str]:
 
 
 def _whole(response: http.client.HTTPResponse, most: int) -> bytes:
-    """Read an answer in pieces: memory is taken for the bytes that come, not for those that were told."""
+    """Read an answer in pieces: memory is taken for the bytes that come, not for those that were
+    told."""
     pieces, left = list[bytes](), most
     while left and (piece := response.read(min(left, _PIECE))):
         pieces.append(piece)

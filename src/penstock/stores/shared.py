@@ -1,4 +1,5 @@
-"""What one process of a node asked a store, told to the other ranks of the same run, so that not each of them asks."""
+"""What one process of a node asked a store, told to the other ranks of the same run, so that not
+each of them asks."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..base import machine, seams
-from ..base.urls import local
+from ..engine.base import machine, seams
+from ..engine.base.urls import local
 from ..errors import ConfigError
 from .client import Found
 
@@ -20,23 +21,28 @@ _OF_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", 
 
 
 def home() -> Path:
-    """The folder for what is kept where no other is given: `PENSTOCK_CACHE`, or `~/.cache/penstock`."""
+    """The folder for what is kept where no other is given: `PENSTOCK_CACHE`, or
+    `~/.cache/penstock`."""
     if told := machine.environment("PENSTOCK_CACHE"):
         return local(told)
     try:
         return Path("~/.cache/penstock").expanduser()
     except RuntimeError:
         raise ConfigError(
-            "there is no home folder for indexes and copies: set PENSTOCK_CACHE to a folder, or give cache=FOLDER"
+            "there is no home folder for indexes and copies: set PENSTOCK_CACHE to a folder, or "
+            "give cache=FOLDER"
         ) from None
 
 
 def once(asked: Sequence[str], ask: Callable[[], list[Found]]) -> list[Found]:
-    """What `ask` gives, asked by one of the ranks of a node; the others take its word for a minute."""
+    """What `ask` gives, asked by one of the ranks of a node; the others take its word for a
+    minute."""
     if machine.place()[1] == 1:
         return ask()
     run = [machine.environment(name) for name in _OF_RUN]
-    key = hashlib.blake2b(json.dumps([run, machine.parent(), *asked]).encode(), digest_size=12).hexdigest()
+    key = hashlib.blake2b(
+        json.dumps([run, machine.parent(), *asked]).encode(), digest_size=12
+    ).hexdigest()
     folder = home() / "listings"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +61,8 @@ def once(asked: Sequence[str], ask: Callable[[], list[Found]]) -> list[Found]:
 
 
 def _lock(folder: Path, key: str) -> Path:
-    """What is locked for a key: one of 16 files, so that different questions do not wait for each other."""
+    """What is locked for a key: one of 16 files, so that different questions do not wait for each
+    other."""
     path = folder / f"lock-{key[0]}"
     with suppress(OSError):
         if not path.exists():
@@ -79,7 +86,11 @@ def _fresh(kept: Path) -> list[Found] | None:
 def _sweep(folder: Path) -> None:
     """Let go of what nobody asks for any more."""
     for name in seams.world.disk.list(folder):
-        with suppress(OSError):  # others sweep too, and what they write has another name for a moment
-            mtime = 0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
+        with suppress(
+            OSError
+        ):  # others sweep too, and what they write has another name for a moment
+            mtime = (
+                0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
+            )
             if mtime and machine.clock() * 1e9 - mtime > _SECONDS * 1e9:
                 seams.world.disk.unlink(folder / name)

@@ -1,4 +1,5 @@
-"""The store of a process: files of this machine, and what URLs name; each object pinned to the version first seen."""
+"""The store of a process: files of this machine, and what URLs name; each object pinned to the
+version first seen."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 from weakref import finalize
 
-from ..base import machine
-from ..base.seams import Entry, Stat, Store
-from ..base.urls import before_glob, parted, scheme_of, without_digest
+from ..engine.base import machine
+from ..engine.base.seams import Entry, Stat, Store
+from ..engine.base.urls import before_glob, parted, scheme_of, without_digest
 from ..errors import ConfigError
 from . import shared
 from .ahead import Ahead, Range
@@ -24,8 +25,8 @@ _FEW = 8  # folders of each of which it is asked what it is, rather than to list
 
 
 class Known(NamedTuple):
-    """What is known of a name: the URL that is asked (it may hold a secret, and never leaves memory), the version that
-    a run is pinned to, and the folder in which its blocks are kept."""
+    """What is known of a name: the URL that is asked (it may hold a secret, and never leaves
+    memory), the version that a run is pinned to, and the folder in which its blocks are kept."""
 
     full: str
     found: Found | None = None
@@ -38,13 +39,17 @@ class Stores:
     def __init__(self, local: Store) -> None:
         self._local = local
         self._known: dict[str, Known] = {}
-        self._logins: dict[str, str] = {}  # hosts with the digest of a user, and with the user and password
+        self._logins: dict[
+            str, str
+        ] = {}  # hosts with the digest of a user, and with the user and password
         self._asking = Asking(self._full)
         self._ahead = Ahead(self._through)
         self._blocks: dict[str, Blocks] = {}
         self._listed: dict[str, list[Found]] = {}
         self._seen: dict[str, Found | None] = {}
-        self._looking: dict[int, list[str | None]] = {}  # for every thread that looks, where it keeps what it reads
+        self._looking: dict[
+            int, list[str | None]
+        ] = {}  # for every thread that looks, where it keeps what it reads
         self._owners, self._lock = 0, machine.lock()
 
     # ------------------------------------------------------------ what is known
@@ -61,7 +66,10 @@ class Stores:
         """The URL, with its secrets, that is asked for a name."""
         self._known[name] = self._of(name)._replace(full=full)
         bare, mark = parted(name)
-        if mark and scheme_of(name).rpartition("::")[2] not in ("http", "https"):  # a digest of the user alone
+        if mark and scheme_of(name).rpartition("::")[2] not in (
+            "http",
+            "https",
+        ):  # a digest of the user alone
             self._logins[_host(bare) + mark] = _host(full)
 
     def _of(self, name: str) -> Known:
@@ -74,7 +82,9 @@ class Stores:
     def _full(self, name: str) -> str:
         full = self._of(name).full
         if full == name != without_digest(name):
-            raise ConfigError(f"{name}: the login or the query of this URL is kept nowhere: give it whole")
+            raise ConfigError(
+                f"{name}: the login or the query of this URL is kept nowhere: give it whole"
+            )
         return full
 
     def _pin(self, found: Found) -> Found:
@@ -87,7 +97,11 @@ class Stores:
 
     def _pinned(self, name: str) -> Found:
         found = self._of(name).found
-        return self.look([name])[0] if found is None or (self._looking and name not in self._seen) else found
+        return (
+            self.look([name])[0]
+            if found is None or (self._looking and name not in self._seen)
+            else found
+        )
 
     def used_by(self, owner: object) -> None:
         """Keep threads and connections as long as this lives, or another that said so."""
@@ -103,8 +117,8 @@ class Stores:
             self.close(0)  # whoever's thread this is waits for no store
 
     def close(self, seconds: float | None = None) -> None:
-        """Let go of threads, for which at most so many seconds are waited, and of connections; they come again when
-        they are needed.
+        """Let go of threads, for which at most so many seconds are waited, and of connections; they
+        come again when they are needed.
         """
         self._ahead.close(seconds)
         self._asking.close()
@@ -113,7 +127,8 @@ class Stores:
 
     @contextlib.contextmanager
     def looking(self, cache: str | None) -> Generator[None]:
-        """A block in which no folder is listed twice; what is read of all that is found in it is kept in a folder."""
+        """A block in which no folder is listed twice; what is read of all that is found in it is
+        kept in a folder."""
         thread = machine.thread()
         with self._lock:
             self._looking[thread] = [*self._looking.get(thread, []), cache]
@@ -129,10 +144,13 @@ class Stores:
                 self._seen.clear()
 
     def look(self, names: Sequence[str]) -> list[Found]:
-        """These objects as they are now, to which runs are pinned from here on. One process of a node asks."""
+        """These objects as they are now, to which runs are pinned from here on. One process of a
+        node asks."""
         seen = {name: self._seen_now(name) for name in names}
         if lacking := [name for name, found in seen.items() if found is None]:
-            asked = shared.once(lacking, lambda: [*filter(None, self._ahead.each(self._there, lacking))])
+            asked = shared.once(
+                lacking, lambda: [*filter(None, self._ahead.each(self._there, lacking))]
+            )
             seen |= {one.url: one for one in asked}
             if self._looking:
                 self._seen |= {name: seen[name] for name in lacking}
@@ -145,7 +163,8 @@ class Stores:
             return None
 
     def _seen_now(self, name: str) -> Found | None:
-        """An object that was seen since we began to look; an error where it was not there, nor can be."""
+        """An object that was seen since we began to look; an error where it was not there, nor can
+        be."""
         if name in self._seen:
             return self._seen[name] or self._missing(name)
         above, known = name.rpartition("/")[0], dict(self._listed)  # others may add to it
@@ -161,15 +180,17 @@ class Stores:
         """Whether an object was seen in the place of one of the two folders above: it is none."""
         bare, mark = parted(name)
         above = bare.rpartition("/")[0]
-        return any(self._seen.get(one + mark) is not None for one in (above, above.rpartition("/")[0]))
+        return any(
+            self._seen.get(one + mark) is not None for one in (above, above.rpartition("/")[0])
+        )
 
     def _missing(self, name: str) -> Found:
         self._known[name] = self._of(name)._replace(found=None)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
 
     def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[Found]:
-        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders with a slash. The
-        `mark` is the digest of who asks, which no URL has here."""
+        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders
+        with a slash. The `mark` is the digest of who asks, which no URL has here."""
         whole = mark + prefix
         key = f"{whole}*" if flat else whole  # begins no name
         if key in self._listed:
@@ -177,7 +198,9 @@ class Stores:
         for known, found in dict(self._listed).items():
             if whole.startswith(known):
                 return [one for one in found if one.url.startswith(prefix)]
-        found = shared.once([whole, "/" if flat else "*"], lambda: self._asking.list(prefix, flat, mark))
+        found = shared.once(
+            [whole, "/" if flat else "*"], lambda: self._asking.list(prefix, flat, mark)
+        )
         if self._looking and prefix.endswith("/"):
             self._listed[key] = found
         return found
@@ -208,7 +231,9 @@ class Stores:
                 above = above.rpartition("/")[0]
         for name, one in files.items():
             path = name + mark
-            if one.size or (name not in entries and self._there(path)):  # else it is how a folder is written
+            if one.size or (
+                name not in entries and self._there(path)
+            ):  # else it is how a folder is written
                 found = self._pin(one._replace(url=path))
                 if self._looking:
                     self._seen[path] = found
@@ -216,11 +241,22 @@ class Stores:
         return sorted(entries.values())
 
     def _meant(self, begun: str, pattern: str, fits: re.Pattern[str], mark: str) -> list[Found]:
-        """What may fit a pattern: of one folder what is right in it, else all that lies below. So it is, too, where
-        many folders fit, of each of which would be asked what it is, and where a folder has an empty name."""
-        if "/" not in pattern[len(begun) :] and "**" not in pattern and "//" not in begun.split("://", 1)[1]:
+        """What may fit a pattern: of one folder what is right in it, else all that lies below. So
+        it is, too, where many folders fit, of each of which would be asked what it is, and where a
+        folder has an empty name."""
+        if (
+            "/" not in pattern[len(begun) :]
+            and "**" not in pattern
+            and "//" not in begun.split("://", 1)[1]
+        ):
             found = self.listed(begun, True, mark)
-            if sum(one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/"))) for one in found) <= _FEW:
+            if (
+                sum(
+                    one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/")))
+                    for one in found
+                )
+                <= _FEW
+            ):
                 return found
         return self.listed(begun, mark=mark)
 
@@ -237,7 +273,11 @@ class Stores:
         return bytes(self._ahead.read(Range(path, start, stop))) if start < stop else b""
 
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
-        return [self.read(path, *one) for one in ranges] if is_far(path) else self._local.many(path, ranges)
+        return (
+            [self.read(path, *one) for one in ranges]
+            if is_far(path)
+            else self._local.many(path, ranges)
+        )
 
     def ahead(self, ranges: Sequence[Range], now: bool = False) -> bool:
         """Begin to read what is needed soon, or now; whether there was room for that."""
@@ -247,12 +287,16 @@ class Stores:
 
     def _through(self, wanted: Range) -> bytes | memoryview:
         known, pinned = self._of(wanted.name), self._pinned(wanted.name)
-        if known.cache is None or not pinned.versioned:  # nothing would tell another run that the object changed
+        if (
+            known.cache is None or not pinned.versioned
+        ):  # nothing would tell another run that the object changed
             return self._asking.read(pinned, wanted.start, wanted.stop)
         blocks = self._blocks.get(known.cache)
         if blocks is None:
             blocks = self._blocks.setdefault(known.cache, Blocks(known.cache))
-        return blocks.read(pinned, wanted.start, wanted.stop, lambda a, b: self._asking.read(pinned, a, b))
+        return blocks.read(
+            pinned, wanted.start, wanted.stop, lambda a, b: self._asking.read(pinned, a, b)
+        )
 
 
 def _host(url: str) -> str:
@@ -274,7 +318,9 @@ def _glob(pattern: str) -> re.Pattern[str]:
             out, at = f"{out}{hidden}[^/]{'*' if pattern[at] == '*' else ''}", at + 1
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
             inside = pattern[at + 1 : end]
-            held = re.sub(r"[\\\[&~|^]|(?<=-)-", r"\\\g<0>", inside[1:] if inside[0] == "!" else inside)
+            held = re.sub(
+                r"[\\\[&~|^]|(?<=-)-", r"\\\g<0>", inside[1:] if inside[0] == "!" else inside
+            )
             out, at = f"{out}[{'^' if inside[0] == '!' else ''}{held}]", end + 1
         else:
             out, at = out + re.escape(pattern[at]), at + 1

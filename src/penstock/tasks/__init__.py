@@ -1,4 +1,5 @@
-"""Task encoders: one class that says what becomes of samples on their way into batches, and the samples it works on.
+"""Task encoders: one class that says what becomes of samples on their way into batches, and the
+samples it works on.
 
 >>> import penstock as ps
 >>> from penstock.tasks import DefaultTaskEncoder, ImageSample

@@ -8,7 +8,8 @@ from .encoder import TaskEncoder
 
 
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
-    """Another encoder with some hooks changed: override them, and call those of the other one by `super()`.
+    """Another encoder with some hooks changed: override them, and call those of the other one by
+    `super()`.
 
     >>> import penstock as ps
     >>> from penstock.tasks import DefaultTaskEncoder, TextSample

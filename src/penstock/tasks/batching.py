@@ -1,4 +1,5 @@
-"""How values become a batch: stacked, padded, listed, concatenated. Tensors and NumPy arrays alike."""
+"""How values become a batch: stacked, padded, listed, concatenated. Tensors and NumPy arrays
+alike."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..base.dtypes import InexactError, exact_arrays
-from ..base.tree import exact_tensors
+from ..engine.base.dtypes import InexactError, exact_arrays
+from ..engine.base.tree import exact_tensors
 from ..errors import ConfigError, DataError
 
 
@@ -31,12 +32,15 @@ def batch_stack(values: Sequence[Any]) -> Any:
     """
     shapes = [_shape(value, "batch_stack") for value in values]
     if len(set(shapes)) > 1:
-        raise DataError(f"batch_stack: shapes differ ({_shapes(shapes)}); batch_pad_stack pads them with zeros")
+        raise DataError(
+            f"batch_stack: shapes differ ({_shapes(shapes)}); batch_pad_stack pads them with zeros"
+        )
     return _library(values[0]).stack(_of_one_dtype(values, "batch_stack"))
 
 
 def batch_pad_stack(values: Sequence[Any]) -> Any:
-    """Arrays of any shapes but one number of axes, padded with zeros behind to the longest, one above the other.
+    """Arrays of any shapes but one number of axes, padded with zeros behind to the longest, one
+    above the other.
 
     >>> batch_pad_stack([np.array([1]), np.array([2, 3])])
     array([[1, 0],
@@ -55,7 +59,8 @@ def batch_pad_stack(values: Sequence[Any]) -> Any:
 
 
 def concat_pad(values: Sequence[Any]) -> Any:
-    """Arrays one behind the other along axis 0; the other axes are padded with zeros to the longest.
+    """Arrays one behind the other along axis 0; the other axes are padded with zeros to the
+    longest.
 
     >>> concat_pad([np.array([[1]]), np.array([[2, 3], [4, 5]])])
     array([[1, 0],
@@ -64,7 +69,10 @@ def concat_pad(values: Sequence[Any]) -> Any:
     """
     shapes = [_shape(value, "concat_pad") for value in values]
     if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
-        raise DataError(f"concat_pad: arrays of one number of axes, at least one, are needed ({_shapes(shapes)})")
+        raise DataError(
+            "concat_pad: arrays of one number of axes, at least one, are needed "
+            f"({_shapes(shapes)})"
+        )
     values = _of_one_dtype(values, "concat_pad")
     if len({shape[1:] for shape in shapes}) == 1:
         library = _library(values[0])
@@ -79,7 +87,8 @@ def concat_pad(values: Sequence[Any]) -> Any:
 
 
 def generic_batch(values: Sequence[Any]) -> Any:
-    """Tensors and arrays padded and stacked, mappings and records field by field, anything else in a list.
+    """Tensors and arrays padded and stacked, mappings and records field by field, anything else in
+    a list.
 
     >>> generic_batch([{"x": np.array([1]), "name": "a"}, {"x": np.array([2]), "name": "b"}])
     {'x': array([[1],
@@ -92,8 +101,8 @@ def generic_batch(values: Sequence[Any]) -> Any:
 
 
 def generic_concat(values: Sequence[Any]) -> Any:
-    """Batches as one: tensors and arrays by `concat_pad`, lists and tuples end to end, mappings and records field by
-    field, anything else in a list.
+    """Batches as one: tensors and arrays by `concat_pad`, lists and tuples end to end, mappings and
+    records field by field, anything else in a list.
 
     >>> generic_concat([{"x": np.array([1]), "name": ["a"]}, {"x": np.array([2]), "name": ["b"]}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
@@ -108,7 +117,8 @@ def generic_concat(values: Sequence[Any]) -> Any:
 
 
 def homogeneous_concat_mix(batches: Sequence[Any]) -> Any:
-    """Batches of one type as one batch of that type: see `generic_concat`. `ConfigError` where types differ.
+    """Batches of one type as one batch of that type: see `generic_concat`. `ConfigError` where
+    types differ.
 
     >>> homogeneous_concat_mix([{"caption": ["a"]}, {"caption": ["b", "c"]}])
     {'caption': ['a', 'b', 'c']}
@@ -116,7 +126,8 @@ def homogeneous_concat_mix(batches: Sequence[Any]) -> Any:
     kinds = sorted({type(batch).__name__ for batch in batches})
     if len(kinds) > 1:
         raise ConfigError(
-            f"homogeneous_concat_mix: the batches are of types {' and '.join(kinds)}; give batch_mix_fn a function "
+            f"homogeneous_concat_mix: the batches are of types {' and '.join(kinds)}; give "
+            "batch_mix_fn a function "
             "that makes one type of them"
         )
     return generic_concat(batches)
@@ -142,7 +153,8 @@ def _library(value: Any) -> Any:
 
 
 def _of_one_dtype(values: Sequence[Any], step: str) -> list[Any]:
-    """Arrays in the dtype that holds the numbers of all, or tensors as they are, if torch keeps their numbers."""
+    """Arrays in the dtype that holds the numbers of all, or tensors as they are, if torch keeps
+    their numbers."""
     try:
         return exact_tensors(values) if _is_tensor(values[0]) else exact_arrays(values)
     except InexactError as error:
@@ -155,7 +167,9 @@ def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
 
 def _shape(value: Any, step: str) -> tuple[int, ...]:
     if not is_array(value):
-        raise DataError(f"{step}: a {type(value).__name__} among the values; tensors or NumPy arrays are needed")
+        raise DataError(
+            f"{step}: a {type(value).__name__} among the values; tensors or NumPy arrays are needed"
+        )
     return tuple(value.shape)
 
 
@@ -164,7 +178,8 @@ def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def _fields(step: str, values: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
-    """Mappings and records of one type, joined field by field; None where the values are neither."""
+    """Mappings and records of one type, joined field by field; None where the values are
+    neither."""
     first: Any = values[0]
     kind = cast("Any", type(first))
     if any(type(value) is not kind for value in values):
@@ -172,7 +187,9 @@ def _fields(step: str, values: Sequence[Any], join: Callable[[list[Any]], Any]) 
     if isinstance(first, Mapping):
         names = [*cast("Mapping[Any, Any]", first)]
         if any(value.keys() != first.keys() for value in values):
-            raise DataError(f"{step}: a mapping lacks a key that another one has; the first has {names}")
+            raise DataError(
+                f"{step}: a mapping lacks a key that another one has; the first has {names}"
+            )
         return {name: join([value[name] for value in values]) for name in names}
     if hasattr(kind, "_fields"):
         return kind(*(join(list(column)) for column in zip(*values, strict=True)))

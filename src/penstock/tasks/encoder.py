@@ -1,7 +1,8 @@
 """Task encoders: one class that says what becomes of a sample on its way into a batch.
 
-An encoder owns functions only. `build` puts them into a pipeline of the core, which owns order, buffers, random
-numbers and state; so every hook may drop a sample, use `self.rng`, or be resumed in the middle of a pack.
+An encoder owns functions only. `build` puts them into a pipeline of the core, which owns order,
+buffers, random numbers and state; so every hook may drop a sample, use `self.rng`, or be resumed in
+the middle of a pack.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ B = TypeVar("B")
 
 @dataclass(frozen=True)
 class Cooker:
-    """A function that makes a sample of a `CrudeSample`, for datasets whose subflavors include `has_subflavors`.
+    """A function that makes a sample of a `CrudeSample`, for datasets whose subflavors include
+    `has_subflavors`.
 
     >>> cooker = Cooker(lambda crude: crude["txt"].upper(), has_subflavors={"language": "en"})
     >>> cooker.fits({"language": "en", "year": 2020}), cooker.fits({})
@@ -45,14 +47,15 @@ class Cooker:
 
 
 class TaskEncoder(Generic[S, E, R, B]):
-    """What becomes of samples: override the hooks that the task needs; with `drops=True` every one may raise
-    `ps.Skip`.
+    """What becomes of samples: override the hooks that the task needs; with `drops=True` every one
+    may raise `ps.Skip`.
 
-    A sample goes through `cook_crude_sample` (where it is crude), `encode_sample` (or `preencode_sample` and
-    `postencode_sample`), with packing through `select_samples_to_pack` and `pack_selected_samples`, then in batches
-    through `batch` and `encode_batch`. A hook for one sample or batch may be a generator function and give several.
-    Hooks run in any thread, so they read attributes of `self` and do not set them. Random numbers come from
-    `self.rng`. The type parameters (sample, encoded sample, raw batch, batch) are for type checkers only.
+    A sample goes through `cook_crude_sample` (where it is crude), `encode_sample` (or
+    `preencode_sample` and `postencode_sample`), with packing through `select_samples_to_pack` and
+    `pack_selected_samples`, then in batches through `batch` and `encode_batch`. A hook for one
+    sample or batch may be a generator function and give several. Hooks run in any thread, so they
+    read attributes of `self` and do not set them. Random numbers come from `self.rng`. The type
+    parameters (sample, encoded sample, raw batch, batch) are for type checkers only.
 
     >>> import penstock as ps
     >>> from penstock.tasks import TextSample
@@ -69,8 +72,8 @@ class TaskEncoder(Generic[S, E, R, B]):
 
     @property
     def rng(self) -> np.random.Generator:
-        """Random numbers of the sample (or batch) at hand: the same for any workers and after any resume, new in every
-        pass.
+        """Random numbers of the sample (or batch) at hand: the same for any workers and after any
+        resume, new in every pass.
         """
         return current_rng()
 
@@ -84,7 +87,8 @@ class TaskEncoder(Generic[S, E, R, B]):
             if cooker.fits(sample.get("__subflavors__")):
                 return cooker.cook(sample)
         raise ConfigError(
-            f"no cooker of {type(self).__name__} fits the subflavors {sample.get('__subflavors__')!r}; add one "
+            f"no cooker of {type(self).__name__} fits the subflavors "
+            f"{sample.get('__subflavors__')!r}; add one "
             "without has_subflavors for all others"
         )
 
@@ -93,7 +97,8 @@ class TaskEncoder(Generic[S, E, R, B]):
         return cast(Any, sample)
 
     def preencode_sample(self, sample: S) -> E:
-        """With `postencode_sample`, instead of `encode_sample`: what selecting packs needs to know."""
+        """With `postencode_sample`, instead of `encode_sample`: what selecting packs needs to
+        know."""
         return cast(Any, sample)
 
     def postencode_sample(self, sample: E) -> E:
@@ -109,11 +114,13 @@ class TaskEncoder(Generic[S, E, R, B]):
         raise NotImplementedError
 
     def batch_group_criterion(self, sample: E) -> tuple[Any, int | None]:
-        """Which samples may share a batch: those with an equal key; and how many make one (None: the batch size)."""
+        """Which samples may share a batch: those with an equal key; and how many make one (None:
+        the batch size)."""
         raise NotImplementedError
 
     def batch(self, samples: list[E]) -> R:
-        """A raw batch: tensors and arrays padded and stacked, the rest in lists, in a record like the samples."""
+        """A raw batch: tensors and arrays padded and stacked, the rest in lists, in a record like
+        the samples."""
         return self._batch(samples, type(samples[0]))
 
     def encode_batch(self, batch: R) -> B:
@@ -127,15 +134,17 @@ class TaskEncoder(Generic[S, E, R, B]):
         actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
         default_action: Callable[[list[Any]], Any] = generic_batch,
     ) -> Any:
-        """A record of `result_type` from samples: `actions` say by field how to batch, the rest by `default_action`.
+        """A record of `result_type` from samples: `actions` say by field how to batch, the rest by
+        `default_action`.
 
-        Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out; a field with data that it
-        lacks is an error, as is an action for a field that the samples lack.
+        Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out; a field
+        with data that it lacks is an error, as is an action for a field that the samples lack.
         """
         unknown = [name for name in actions or {} if name not in values_of(samples[0])]
         if unknown:
             raise ConfigError(
-                f"an action for {unknown[0]!r}, which samples ({', '.join(values_of(samples[0]))}) do not have"
+                f"an action for {unknown[0]!r}, which samples ({', '.join(values_of(samples[0]))}) "
+                "do not have"
             )
         return make(result_type, columns_of(samples, actions or {}, default_action))
 
@@ -152,22 +161,31 @@ class TaskEncoder(Generic[S, E, R, B]):
     ) -> Dataset:
         """The pipeline of this encoder over a dataset of samples or mappings.
 
-        Without `batch_size` samples are not batched. The result stays indexed as long as hooks are one-to-one (no
-        generators, no packing). `drops=True` says that hooks may raise `Skip` to drop what they work on; the
-        pipeline is then not indexed.
+        Without `batch_size` samples are not batched. The result stays indexed as long as hooks are
+        one-to-one (no generators, no packing). `drops=True` says that hooks may raise `Skip` to
+        drop what they work on; the pipeline is then not indexed.
         """
         stages = _Stages(self, drops)
-        dataset = stages.over(dataset.with_source(_keyed), "encode_sample", stages.encoding(packing_buffer_size))
+        dataset = stages.over(
+            dataset.with_source(_keyed), "encode_sample", stages.encoding(packing_buffer_size)
+        )
         if packing_buffer_size is not None:
-            if not self.defines("select_samples_to_pack") or not self.defines("pack_selected_samples"):
+            if not self.defines("select_samples_to_pack") or not self.defines(
+                "pack_selected_samples"
+            ):
                 raise ConfigError(
-                    f"packing_buffer_size: {type(self).__name__} must define select_samples_to_pack and "
+                    f"packing_buffer_size: {type(self).__name__} must define "
+                    "select_samples_to_pack and "
                     "pack_selected_samples"
                 )
-            dataset = dataset.fold(SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one)
+            dataset = dataset.fold(
+                SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one
+            )
             dataset = stages.over(dataset, "pack_selected_samples", [stages.pack])
         if self.defines("batch_group_criterion"):
-            dataset = stages.over(dataset, "batch_group_criterion", [partial(self._grouped, batch_size)])
+            dataset = stages.over(
+                dataset, "batch_group_criterion", [partial(self._grouped, batch_size)]
+            )
             dataset = dataset.fold(GroupBatches(drop_last), size=_one, build=_ungrouped)
         elif batch_size is None:
             return dataset
@@ -179,7 +197,8 @@ class TaskEncoder(Generic[S, E, R, B]):
         key, size = self.batch_group_criterion(sample)
         if (size is None) == (batch_size is None):
             raise ConfigError(
-                f"batch_group_criterion gave the size {size} and batch_size is {batch_size}: exactly one of the two "
+                f"batch_group_criterion gave the size {size} and batch_size is {batch_size}: "
+                "exactly one of the two "
                 "says how large a batch is"
             )
         return Grouped(key_text(key), size or batch_size or 1, sample)
@@ -190,10 +209,12 @@ class TaskEncoder(Generic[S, E, R, B]):
 
 
 class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
-    """A task encoder that moves fields by name into the types it is given: dataclasses, named tuples or `dict`.
+    """A task encoder that moves fields by name into the types it is given: dataclasses, named
+    tuples or `dict`.
 
-    `encoded_sample_type` is what `encode_sample` gives; `raw_batch_type` what `batch` gives (without it, `batch_type`
-    is, and without that a record like the samples); `batch_type` what `encode_batch` gives.
+    `encoded_sample_type` is what `encode_sample` gives; `raw_batch_type` what `batch` gives
+    (without it, `batch_type` is, and without that a record like the samples); `batch_type` what
+    `encode_batch` gives.
 
     >>> import penstock as ps
     >>> from penstock.tasks import TextSample
@@ -208,8 +229,14 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
     _raw_type: Any = None
     _batch_type: Any = None
 
-    def __init__(self, *, encoded_sample_type: Any = None, raw_batch_type: Any = None, batch_type: Any = None) -> None:
-        self._encoded_type, self._raw_type, self._batch_type = encoded_sample_type, raw_batch_type, batch_type
+    def __init__(
+        self, *, encoded_sample_type: Any = None, raw_batch_type: Any = None, batch_type: Any = None
+    ) -> None:
+        self._encoded_type, self._raw_type, self._batch_type = (
+            encoded_sample_type,
+            raw_batch_type,
+            batch_type,
+        )
 
     def encode_sample(self, sample: S) -> E:
         """The sample, as `encoded_sample_type`."""
@@ -251,7 +278,8 @@ class _Stages:
             return [*found, encoder.encode_sample]
         if has("encode_sample"):
             raise ConfigError(
-                f"{type(encoder).__name__} defines encode_sample beside preencode_sample or postencode_sample; it is "
+                f"{type(encoder).__name__} defines encode_sample beside preencode_sample or "
+                "postencode_sample; it is "
                 "one or the other"
             )
         found.append(encoder.preencode_sample)
@@ -259,14 +287,17 @@ class _Stages:
 
     def pack(self, samples: list[Any]) -> Any:
         """The rest of encoding the samples of a pack, and the pack."""
-        packed = self.encoder.pack_selected_samples([self.encoder.postencode_sample(sample) for sample in samples])
+        packed = self.encoder.pack_selected_samples(
+            [self.encoder.postencode_sample(sample) for sample in samples]
+        )
         if isinstance(packed, Generator):
             return (_made_of(samples, one) for one in cast("Iterator[Any]", packed))
         return _made_of(samples, packed)
 
 
 class _Named:
-    """A method of a stage under the name of the encoder's hook, which is what keys and states know."""
+    """A method of a stage under the name of the encoder's hook, which is what keys and states
+    know."""
 
     def __init__(self, fn: Callable[..., Any], stage: Stage) -> None:
         self.fn, self.__qualname__ = fn, stage.__qualname__
@@ -290,8 +321,14 @@ def _keyed(sample: Any, source: str, epoch: int, index: int) -> Any:
 def _made_of(samples: list[Any], packed: Any) -> Any:
     """A pack, with the restore keys of its samples where it has none."""
     kind: Any = cast("Any", type(packed))
-    if "__restore_key__" in fields_of(kind) and not issubclass(kind, tuple) and not packed.__restore_key__:
-        packed.__restore_key__ = tuple(basic_sample_keys(sample).get("__restore_key__", ()) for sample in samples)
+    if (
+        "__restore_key__" in fields_of(kind)
+        and not issubclass(kind, tuple)
+        and not packed.__restore_key__
+    ):
+        packed.__restore_key__ = tuple(
+            basic_sample_keys(sample).get("__restore_key__", ()) for sample in samples
+        )
     return packed
 
 

@@ -1,4 +1,5 @@
-"""Who goes together where an encoder decides: packs chosen from a buffer, batches of samples with one key."""
+"""Who goes together where an encoder decides: packs chosen from a buffer, batches of samples with
+one key."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..base.random import generator
-from ..base.tree import grown
+from ..engine.base.random import generator
+from ..engine.base.tree import grown
 from ..errors import ConfigError, Skip
 from ..types import Carry, Item, Json
 from .hooks import using
@@ -21,8 +22,8 @@ Select = Callable[[list[Any]], Sequence[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class SelectPacks:
-    """Fill a buffer of `buffer` samples, let `select` choose packs from it, begin anew. What it does not choose is
-    dropped.
+    """Fill a buffer of `buffer` samples, let `select` choose packs from it, begin anew. What it
+    does not choose is dropped.
 
     >>> fold = SelectPacks(3, lambda samples: [samples[:2], samples[2:]])
     >>> carry = fold.init(0)
@@ -66,7 +67,8 @@ class SelectPacks:
     def _item(self, found: list[Item] | None) -> Item:
         if found is None:
             raise ConfigError(
-                "select_samples_to_pack returned a sample that it was not given: return lists of the very samples "
+                "select_samples_to_pack returned a sample that it was not given: return lists of "
+                "the very samples "
                 "of its argument, and change them in pack_selected_samples"
             )
         return found.pop() if len(found) > 1 else found[0]
@@ -85,8 +87,8 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupBatches:
-    """Batches of samples (`Grouped`) of one key; a batch is given out when it is full. Short ones come at the end, in
-    the order in which they were begun, or are dropped.
+    """Batches of samples (`Grouped`) of one key; a batch is given out when it is full. Short ones
+    come at the end, in the order in which they were begun, or are dropped.
 
     >>> fold = GroupBatches()
     >>> carry, out = fold.init(0), []
@@ -127,7 +129,8 @@ def key_text(key: Any) -> str:
     text = repr(plain)
     if " at 0x" in text:
         raise ConfigError(
-            f"batch_group_criterion gave a {type(plain).__name__} as key, which is written differently in every "
+            f"batch_group_criterion gave a {type(plain).__name__} as key, which is written "
+            "differently in every "
             "process: give a number, a string, or a tuple of these"
         )
     return text

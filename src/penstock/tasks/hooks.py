@@ -1,4 +1,5 @@
-"""How the hooks of an encoder are called: on copies, with randomness of their own; errors name the sample."""
+"""How the hooks of an encoder are called: on copies, with randomness of their own; errors name the
+sample."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def current_rng() -> np.random.Generator:
     try:
         return _RNG.get()
     except LookupError:
-        raise ConfigError("self.rng belongs to a sample: it can be used inside the hooks of an encoder only") from None
+        raise ConfigError(
+            "self.rng belongs to a sample: it can be used inside the hooks of an encoder only"
+        ) from None
 
 
 @contextmanager
@@ -38,10 +41,11 @@ def using(rng: np.random.Generator) -> Generator[None]:
 
 
 class Stage:
-    """Hooks one after the other as one step of a pipeline. `one` gives one result, `many` none, one or several.
+    """Hooks one after the other as one step of a pipeline. `one` gives one result, `many` none, one
+    or several.
 
-    Where no hook is a generator function, and none is to drop samples on several ranks, the step stays one-to-one,
-    and the pipeline indexed.
+    Where no hook is a generator function, and none is to drop samples on several ranks, the step
+    stays one-to-one, and the pipeline indexed.
     """
 
     def __init__(self, encoder: Any, name: str, hooks: Sequence[Hook]) -> None:
@@ -61,11 +65,13 @@ class Stage:
                         value = hook(_own(value))
                 except Skip as skip:
                     raise ConfigError(
-                        f"{_name(hook)} raised Skip; build(..., drops=True) makes a pipeline whose hooks may"
+                        f"{_name(hook)} raised Skip; build(..., drops=True) makes a pipeline whose "
+                        "hooks may"
                     ) from skip
                 if isinstance(value, Generator):
                     raise ConfigError(
-                        f"{_name(hook)} returned a generator; write it as a generator function (with yield in its "
+                        f"{_name(hook)} returned a generator; write it as a generator function "
+                        "(with yield in its "
                         "own body), so that it is known to give several samples"
                     )
             return value
@@ -86,7 +92,8 @@ def _through(hooks: Sequence[Hook], value: Any) -> Iterator[Any]:
 
 
 def _results(hook: Hook, value: Any) -> Iterator[Any]:
-    """What one hook makes of one value. A generator that raises `Skip` keeps what it gave before."""
+    """What one hook makes of one value. A generator that raises `Skip` keeps what it gave
+    before."""
     try:
         with _naming(hook, value):
             found = hook(_own(value))
@@ -107,8 +114,13 @@ def _kept(results: Iterator[Any]) -> Iterator[Any]:
 
 
 def _own(value: Any) -> Any:
-    """A value that the hook may assign to: the library may have to call it again with the same one."""
-    return [copied(entry) for entry in cast("list[Any]", value)] if isinstance(value, list) else copied(value)
+    """A value that the hook may assign to: the library may have to call it again with the same
+    one."""
+    return (
+        [copied(entry) for entry in cast("list[Any]", value)]
+        if isinstance(value, list)
+        else copied(value)
+    )
 
 
 @contextmanager
@@ -137,5 +149,7 @@ def _key(entry: Any) -> str:
 
 def _name(hook: Hook) -> str:
     return (
-        _name(hook.func) if isinstance(hook, partial) else str(getattr(hook, "__qualname__", type(hook).__qualname__))
+        _name(hook.func)
+        if isinstance(hook, partial)
+        else str(getattr(hook, "__qualname__", type(hook).__qualname__))
     )

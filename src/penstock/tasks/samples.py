@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
-from ..base.tree import map_leaves
+from ..engine.base.tree import map_leaves
 from ..errors import ConfigError
 from .batching import generic_batch
 
@@ -19,7 +19,8 @@ RestoreKey = tuple[Any, ...]
 
 @dataclass_transform(kw_only_default=True)
 def edataclass(cls: type[T]) -> type[T]:
-    """A dataclass whose fields are given by keyword, so that subclasses may add fields without defaults.
+    """A dataclass whose fields are given by keyword, so that subclasses may add fields without
+    defaults.
 
     >>> @edataclass
     ... class Point(Sample):
@@ -62,7 +63,12 @@ class _Record:
         >>> CaptioningSample.extend(ImageSample(__key__="7", image=0), caption="zero").image
         0
         """
-        return cls(**{**{name: getattr(base, name) for name in fields_of(cast("Any", type(base)))}, **values})
+        return cls(
+            **{
+                **{name: getattr(base, name) for name in fields_of(cast("Any", type(base)))},
+                **values,
+            }
+        )
 
     def pin_memory(self) -> Self:
         """A copy whose tensors lie in page-locked memory."""
@@ -71,7 +77,8 @@ class _Record:
 
 @edataclass
 class Sample(_Record):
-    """One sample: a key, where it comes from, and the fields of a subclass. Fields may be assigned to.
+    """One sample: a key, where it comes from, and the fields of a subclass. Fields may be assigned
+    to.
 
     `__restore_key__` is source, epoch and index; `__subflavors__` are the labels of its dataset.
 
@@ -89,7 +96,8 @@ class Sample(_Record):
 
 @edataclass
 class Batch(_Record):
-    """Several samples as one record; subclass it to have tensors pinned, and to make batches of samples.
+    """Several samples as one record; subclass it to have tensors pinned, and to make batches of
+    samples.
 
     >>> import numpy as np
     >>> @edataclass
@@ -108,7 +116,8 @@ class Batch(_Record):
 
     @classmethod
     def from_samples(cls, samples: Sequence[Any], **values: Any) -> Self:
-        """A batch of samples: arrays and tensors are padded and stacked, the rest comes in lists; `values` go first."""
+        """A batch of samples: arrays and tensors are padded and stacked, the rest comes in lists;
+        `values` go first."""
         columns = columns_of(samples, {}, generic_batch, skip=values.keys())
         return make(cls, {**columns, **values})
 
@@ -250,7 +259,8 @@ def values_of(record: Any) -> Mapping[str, Any]:
     names = fields_of(kind)
     if not names:
         raise ConfigError(
-            f"a {kind.__name__} has no fields: samples are dataclasses, named tuples or mappings, or the "
+            f"a {kind.__name__} has no fields: samples are dataclasses, named tuples or mappings, "
+            "or the "
             "hooks of the encoder must say how to batch them"
         )
     return {name: getattr(record, name) for name in names}
@@ -274,7 +284,8 @@ def columns_of(
     default: Callable[[list[Any]], Any],
     skip: Any = (),
 ) -> dict[str, Any]:
-    """Samples as columns: the values of each field, batched by the action of its name or the default one."""
+    """Samples as columns: the values of each field, batched by the action of its name or the
+    default one."""
     rows = [values_of(sample) for sample in samples]
     out = dict[str, Any]()
     for name in rows[0]:
@@ -283,7 +294,9 @@ def columns_of(
         try:
             column = [row[name] for row in rows]
         except KeyError:
-            raise ConfigError(f"a sample of the batch has no field {name!r}, but its first one has") from None
+            raise ConfigError(
+                f"a sample of the batch has no field {name!r}, but its first one has"
+            ) from None
         if name in actions:
             out[name] = actions[name](column)
         elif name == "__restore_key__":
@@ -296,7 +309,8 @@ def columns_of(
 
 
 def make(kind: Any, columns: Mapping[str, Any]) -> Any:
-    """A record of this kind from columns by name. Bookkeeping that the kind has no field for stays behind; data never.
+    """A record of this kind from columns by name. Bookkeeping that the kind has no field for stays
+    behind; data never.
 
     >>> from typing import NamedTuple
     >>> class Raw(NamedTuple):
@@ -310,16 +324,20 @@ def make(kind: Any, columns: Mapping[str, Any]) -> Any:
     lost = [name for name in columns if name not in names and not is_bookkeeping(name)]
     if lost:
         raise ConfigError(
-            f"{kind.__name__} has no field {lost[0]!r}, which the samples have: add it, or leave it out in batch()"
+            f"{kind.__name__} has no field {lost[0]!r}, which the samples have: add it, or leave "
+            "it out in batch()"
         )
     try:
         return kind(**{name: value for name, value in columns.items() if name in names})
     except TypeError as error:
-        raise ConfigError(f"{kind.__name__} cannot be made of the fields {', '.join(columns)}: {error}") from error
+        raise ConfigError(
+            f"{kind.__name__} cannot be made of the fields {', '.join(columns)}: {error}"
+        ) from error
 
 
 def copied(sample: Any) -> Any:
-    """A shallow copy of a record, so that a hook that assigns to its fields changes nothing but its own."""
+    """A shallow copy of a record, so that a hook that assigns to its fields changes nothing but its
+    own."""
     kind: Any = cast("Any", type(sample))
     if issubclass(kind, dict):
         return cast("Any", kind)(sample)
@@ -340,4 +358,7 @@ def _stored(kind: Any) -> tuple[str, ...]:
 
 def pinned(batch: T) -> T:
     """A copy of a batch whose tensors lie in page-locked memory; all else is as it was."""
-    return map_leaves(lambda leaf: leaf.pin_memory() if callable(getattr(leaf, "pin_memory", None)) else leaf, batch)
+    return map_leaves(
+        lambda leaf: leaf.pin_memory() if callable(getattr(leaf, "pin_memory", None)) else leaf,
+        batch,
+    )

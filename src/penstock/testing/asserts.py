@@ -27,7 +27,8 @@ END = End()
 def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -> str:
     """The first place where two samples differ, in words; empty when they are equal.
 
-    Mappings, sequences and arrays are compared part by part: arrays by type, shape and bytes, NaN equal to NaN.
+    Mappings, sequences and arrays are compared part by part: arrays by type, shape and bytes, NaN
+        equal to NaN.
 
     >>> difference({"x": [1, 2]}, {"x": [1, 3]})
     "at ['x'][1]: 2 instead of 3"
@@ -48,16 +49,22 @@ def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -
         a, b = cast("Sequence[Any]", got), cast("Sequence[Any]", want)
         if type(a) is not type(b) or len(a) != len(b):
             return f"{at}{_short(a)} instead of {_short(b)}"
-        return _first(difference(x, y, None, f"{where}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+        return _first(
+            difference(x, y, None, f"{where}[{i}]")
+            for i, (x, y) in enumerate(zip(a, b, strict=True))
+        )
     left, right = cast("Any", got), want
-    equal = (type(left) is type(right) and bool(left == right)) or bool(left != left and right != right)
+    equal = (type(left) is type(right) and bool(left == right)) or bool(
+        left != left and right != right
+    )
     return "" if equal else f"{at}{_short(got)} instead of {_short(want)}"
 
 
 def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = None) -> None:
     """All runs give the same samples in the same order, and end at the same place.
 
-    `steps` samples are compared (default: the first pass, at most 1,000). `same(a, b)` replaces the comparison.
+    `steps` samples are compared (default: the first pass, at most 1,000). `same(a, b)` replaces the
+    comparison.
 
     >>> assert_same_run(lambda: [1, 2, 3], lambda: range(1, 4))
     >>> assert_same_run(lambda: [1, 2, 3], lambda: [1, 4, 3])
@@ -73,8 +80,11 @@ def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = 
             raise AssertionError(f"run {number} is not run 0: {error}") from None
 
 
-def compare(got: Iterable[Any], want: Sequence[Any], same: Same | None = None, start: int = 0) -> None:
-    """Fail at the first event that differs; `start` is the number of the first one, for the message."""
+def compare(
+    got: Iterable[Any], want: Sequence[Any], same: Same | None = None, start: int = 0
+) -> None:
+    """Fail at the first event that differs; `start` is the number of the first one, for the
+    message."""
     number = 0
     for number, (a, b) in enumerate(zip(got, want, strict=False), 1):
         found = difference(a, b, same)
@@ -92,7 +102,8 @@ def assert_covers(
 ) -> None:
     """Every expected key was given exactly `times` times, and nothing else.
 
-    `items` are the samples or keys, or a function that gives them; `key(sample)` finds the key in a sample.
+    `items` are the samples or keys, or a function that gives them; `key(sample)` finds the key in a
+    sample.
 
     >>> assert_covers([2, 0, 1], range(3))
     >>> assert_covers([2, 0], range(3))
@@ -115,12 +126,14 @@ def assert_covers(
     if lost:
         k = lost[0]
         parts.append(
-            f"{len(lost)} of {len(wanted)} keys lost, the first is {wanted[k]!r} ({counts[k]} of {times} times)"
+            f"{len(lost)} of {len(wanted)} keys lost, the first is {wanted[k]!r} ({counts[k]} of "
+            f"{times} times)"
         )
     if doubled:
         k = doubled[0]
         parts.append(
-            f"{len(doubled)} given too often, the first is {wanted[k]!r} ({counts[k]} times instead of {times})"
+            f"{len(doubled)} given too often, the first is {wanted[k]!r} ({counts[k]} times "
+            f"instead of {times})"
         )
     if foreign:
         parts.append(f"{len(foreign)} nobody expected, the first is {names[foreign[0]]!r}")
@@ -133,8 +146,8 @@ def assert_mixture(
 ) -> None:
     """After every number of samples each source was given within `within` of what its weight asks.
 
-    `sources` names the source of each sample in order. `every=n` looks only after n, 2n, ... samples (at block
-    boundaries).
+    `sources` names the source of each sample in order. `every=n` looks only after n, 2n, ...
+    samples (at block boundaries).
 
     >>> assert_mixture("abaabaab", {"a": 2, "b": 1})
     >>> assert_mixture("bbbbbaaa", {"a": 1, "b": 1})
@@ -159,7 +172,8 @@ def assert_mixture(
             worst = (
                 i,
                 (
-                    f"after {places[i]} samples {name!r} was given {counts[i]} times, its weight asks for "
+                    f"after {places[i]} samples {name!r} was given {counts[i]} times, its weight "
+                    "asks for "
                     f"{ideal[i]:.4g}: {off:.4g} off, at most {within:g} allowed"
                 ),
             )
@@ -195,7 +209,9 @@ def _short(value: Any) -> str:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) or (hasattr(value, "__array__") and hasattr(value, "shape"))
+    return isinstance(value, np.ndarray | np.generic) or (
+        hasattr(value, "__array__") and hasattr(value, "shape")
+    )
 
 
 def _arrays(got: Any, want: Any, where: str, at: str) -> str:
@@ -221,5 +237,7 @@ def _frozen(value: Any) -> Hashable:
     if isinstance(value, list | tuple):
         return tuple(_frozen(v) for v in cast("Sequence[Any]", value))
     if isinstance(value, Mapping):
-        return tuple(sorted((str(k), _frozen(v)) for k, v in cast("Mapping[Any, Any]", value).items()))
+        return tuple(
+            sorted((str(k), _frozen(v)) for k, v in cast("Mapping[Any, Any]", value).items())
+        )
     return cast("Hashable", value)

@@ -1,4 +1,5 @@
-"""Drawing random recipes: which step may follow which, so that every pipeline drawn is valid and can be cut."""
+"""Drawing random recipes: which step may follow which, so that every pipeline drawn is valid and
+can be cut."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ class _Flow:
     final: bool = False  # its order is only known within limits: nothing may follow
 
     def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
-        return replace(self, recipe=(kind, self.recipe, *args), **{"batches": False, "lengths": False, **changes})
+        return replace(
+            self,
+            recipe=(kind, self.recipe, *args),
+            **{"batches": False, "lengths": False, **changes},
+        )
 
     def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
         """A step that is not indexed and whose yield depends on the data."""
@@ -59,11 +64,13 @@ class _Dice:
         return self._draw(self._st.booleans())
 
 
-def pipelines(depth: int = 4, *, endless: bool = True, streams: bool = True) -> st.SearchStrategy[r.Recipe]:
+def pipelines(
+    depth: int = 4, *, endless: bool = True, streams: bool = True
+) -> st.SearchStrategy[r.Recipe]:
     """A hypothesis strategy for recipes of up to `depth` steps over sources of 1 to 12 samples.
 
-    All steps are in it, in every order that makes sense. `endless=False` leaves out pipelines that never end,
-    `streams=False` those that are not indexed. Needs the extra `test`.
+    All steps are in it, in every order that makes sense. `endless=False` leaves out pipelines that
+    never end, `streams=False` those that are not indexed. Needs the extra `test`.
 
     >>> import penstock.testing as testing
     >>> from hypothesis import given, settings
@@ -146,7 +153,11 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
 
 def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     many = dice.between(0, 3)
-    return f.then("map_batched", r.doubles, many) if many else f.then("map", dice.one((r.double, r.paired)))
+    return (
+        f.then("map_batched", r.doubles, many)
+        if many
+        else f.then("map", dice.one((r.double, r.paired)))
+    )
 
 
 def _random_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -185,7 +196,14 @@ def _rebatch(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _shuffle_buffer(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.stream("shuffle_buffer", dice.between(1, 6), full=f.full, steady=f.steady, random=True, batches=f.batches)
+    return f.stream(
+        "shuffle_buffer",
+        dice.between(1, 6),
+        full=f.full,
+        steady=f.steady,
+        random=True,
+        batches=f.batches,
+    )
 
 
 def _window(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -210,7 +228,9 @@ def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     length = dice.between(7, 16) // multiple * multiple
     if f.lengths:
         return f.then("pack", length, method, multiple, length=None, final=final)
-    return f.then("map", r.document).stream("pack", length, method, multiple, full=f.full, final=final)
+    return f.then("map", r.document).stream(
+        "pack", length, method, multiple, full=f.full, final=final
+    )
 
 
 def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -232,7 +252,9 @@ def _skip(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     length = None if f.length is None else max(0, f.length - n)
     first = {"random": False, "once": False} if f.indexed and not f.endless else {}
     kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths and f.indexed, **first}
-    return f.then("skip", n, length=length, full=f.full and (n == 0 or f.endless or bool(length)), **kept)
+    return f.then(
+        "skip", n, length=length, full=f.full and (n == 0 or f.endless or bool(length)), **kept
+    )
 
 
 def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -243,7 +265,9 @@ def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _repeat_each(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n = dice.between(1, 3)
-    return f.then("repeat_each", n, length=f.length and n * f.length, batches=f.batches, lengths=f.lengths)
+    return f.then(
+        "repeat_each", n, length=f.length and n * f.length, batches=f.batches, lengths=f.lengths
+    )
 
 
 def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -286,13 +310,21 @@ def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
     """A set of places of the first pass, which is the same in every pass."""
-    kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths, "full": bool(length), "length": length}
+    kept: dict[str, Any] = {
+        "batches": f.batches,
+        "lengths": f.lengths,
+        "full": bool(length),
+        "length": length,
+    }
     return f.then(kind, *args, random=False, endless=False, once=False, steady=True, **kept)
 
 
 def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
     """One or two more flows to join; what can only be last is left out."""
-    found = [_flow(dice, names, dice.between(0, min(left, 2)), endless, streams) for _ in range(dice.between(1, 2))]
+    found = [
+        _flow(dice, names, dice.between(0, min(left, 2)), endless, streams)
+        for _ in range(dice.between(1, 2))
+    ]
     return [f for f in found if not f.final]
 
 
@@ -307,7 +339,9 @@ def _zip(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
     return _joined("zip", flows, min, all(g.full for g in flows), all(g.endless for g in flows))
 
 
-def _joined(kind: str, flows: list[_Flow], total: Callable[[list[int]], int], full: bool, endless: bool) -> _Flow:
+def _joined(
+    kind: str, flows: list[_Flow], total: Callable[[list[int]], int], full: bool, endless: bool
+) -> _Flow:
     lengths = [g.length for g in flows]
     known = [n for n in lengths if n is not None]
     return _Flow(

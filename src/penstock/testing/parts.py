@@ -1,4 +1,5 @@
-"""Checking a part by itself: a source, an order, a mixing rule, a fold. What is wrong is told by the part's name."""
+"""Checking a part by itself: a source, an order, a mixing rule, a fold. What is wrong is told by
+the part's name."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..base.contract import fulfilled
-from ..mixing.rules import Invertible
+from ..engine.base.contract import fulfilled
+from ..engine.mixing.rules import Invertible
 from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
 from .asserts import difference
@@ -20,10 +21,12 @@ _MANY = 300
 
 
 def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None:
-    """A source gives the sample of every index asked for, in that order, the same alone, together and again.
+    """A source gives the sample of every index asked for, in that order, the same alone, together
+    and again.
 
-    `source` is anything that `from_sequence` takes, or what a format makes of a file; a few of its samples are read.
-    `size(sample)`, where it is given, must agree with `lengths`. Raises `AssertionError`.
+    `source` is anything that `from_sequence` takes, or what a format makes of a file; a few of its
+    samples are read. `size(sample)`, where it is given, must agree with `lengths`. Raises
+    `AssertionError`.
 
     >>> assert_source("abc")
     >>> class Few:
@@ -40,26 +43,37 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
     together = read.read(asked)
     if len(together) != len(asked):
         raise AssertionError(
-            f"{name}.read gave {len(together)} samples for {len(asked)} indices: one for each, also where an index is "
+            f"{name}.read gave {len(together)} samples for {len(asked)} indices: one for each, "
+            "also where an index is "
             "repeated"
         )
     for index, sample in zip(asked.tolist(), together, strict=True):
         if found := difference(sample, read.read(np.array([index]))[0]):
-            raise AssertionError(f"{name}.read gives another sample of index {index} among others than alone: {found}")
+            raise AssertionError(
+                f"{name}.read gives another sample of index {index} among others than alone: "
+                f"{found}"
+            )
     lengths = read.lengths()
     if lengths is not None and ((shape := np.shape(lengths[:])) != (n,) or len(lengths) != n):
-        raise AssertionError(f"{name}.lengths gave {shape}: one integer for each of {n} samples is needed")
+        raise AssertionError(
+            f"{name}.lengths gave {shape}: one integer for each of {n} samples is needed"
+        )
     for index, sample in zip(asked.tolist(), together, strict=True):
         if lengths is not None and size is not None and size(sample) != lengths[index]:
-            raise AssertionError(f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}")
+            raise AssertionError(
+                f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}"
+            )
     _described(source, name)
 
 
-def assert_order(order: Order, sizes: Sequence[int] = (1, 2, 7, 64), keys: Sequence[int] = (0, (1 << 64) - 1)) -> None:
-    """An order is a pure map: every position of a pass from one place of the same pass below, and `up` the way back.
+def assert_order(
+    order: Order, sizes: Sequence[int] = (1, 2, 7, 64), keys: Sequence[int] = (0, (1 << 64) - 1)
+) -> None:
+    """An order is a pure map: every position of a pass from one place of the same pass below, and
+    `up` the way back.
 
-    `sizes` are the lengths of passes below, and `keys` the randomness (any 64 bits), under which it is tried over three
-    passes. Raises `AssertionError`.
+    `sizes` are the lengths of passes below, and `keys` the randomness (any 64 bits), under which it
+    is tried over three passes. Raises `AssertionError`.
 
     >>> class Backwards:
     ...     def size(self, below): return below
@@ -86,34 +100,45 @@ def _order(order: Order, name: str, below: int, key: int) -> None:
     positions = np.arange(3 * size)
     places, laps = order.down(positions, below, key)
     if laps is not None:
-        raise AssertionError(f"{name}.down must give None beside the places: only slices and repeats make laps")
+        raise AssertionError(
+            f"{name}.down must give None beside the places: only slices and repeats make laps"
+        )
     _vector(places, positions, f"{name}.down")
     if len(wrong := np.flatnonzero(places // below != positions // max(size, 1))):
         p = int(wrong[0])
         raise AssertionError(
-            f"{name}.down leaves the pass: position {p} (passes of {size}) comes from {places[p]} (of {below})"
+            f"{name}.down leaves the pass: position {p} (passes of {size}) comes from {places[p]} "
+            f"(of {below})"
         )
     found, times = np.unique(places, return_counts=True)
     if (times > 1).any():
-        raise AssertionError(f"{name}.down gives place {found[times > 1][0]} of a pass of {below} more than once")
+        raise AssertionError(
+            f"{name}.down gives place {found[times > 1][0]} of a pass of {below} more than once"
+        )
     back = order.up(places, below, key)
     _vector(back, positions, f"{name}.up")
     if len(wrong := np.flatnonzero(back != positions)):
         p = int(wrong[0])
         raise AssertionError(
-            f"{name}.up is not the way back: position {p} comes from {places[p]} of a pass of {below}, and "
+            f"{name}.up is not the way back: position {p} comes from {places[p]} of a pass of "
+            f"{below}, and "
             f"up({places[p]}) is {back[p]}"
         )
-    alone = [int(order.down(positions[p : p + 1], below, key)[0][0]) for p in range(0, len(positions), 5)]
+    alone = [
+        int(order.down(positions[p : p + 1], below, key)[0][0]) for p in range(0, len(positions), 5)
+    ]
     if alone != places[::5].tolist():
-        raise AssertionError(f"{name}.down gives other places one by one than together: it must be pure")
+        raise AssertionError(
+            f"{name}.down gives other places one by one than together: it must be pure"
+        )
 
 
 def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
-    """A mixing rule draws from each input in order, no draw left out or made twice, and its sums agree with it.
+    """A mixing rule draws from each input in order, no draw left out or made twice, and its sums
+    agree with it.
 
-    `sizes` are the lengths of the inputs' passes, None for endless. The first 300 positions are tried, or three passes,
-    and some far away. Raises `AssertionError`.
+    `sizes` are the lengths of the inputs' passes, None for endless. The first 300 positions are
+    tried, or three passes, and some far away. Raises `AssertionError`.
 
     >>> class Turns:
     ...     def size(self, sizes): return None
@@ -134,33 +159,43 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
     for where, found in ((positions, source), (_FAR + positions[:9], far[0])):
         if len(wrong := np.flatnonzero((found < 0) | (found >= len(sizes)))):
             at = int(wrong[0])
-            raise AssertionError(f"{name}.at draws from input {found[at]} of {len(sizes)} at position {where[at]}")
+            raise AssertionError(
+                f"{name}.at draws from input {found[at]} of {len(sizes)} at position {where[at]}"
+            )
     due = [0] * len(sizes)
     for p, i, draw in zip(positions.tolist(), source.tolist(), k.tolist(), strict=True):
         if draw != due[i]:
             how = "skips a draw" if draw > due[i] else "makes a draw twice"
             raise AssertionError(
-                f"{name}.at {how}: position {p} is draw {draw} of input {i}, where draw {due[i]} is next"
+                f"{name}.at {how}: position {p} is draw {draw} of input {i}, where draw {due[i]} "
+                "is next"
             )
         due[i] += 1
         if isinstance(rule, Invertible) and (told := rule.counts(p + 1).tolist()) != due:
             raise AssertionError(f"{name}.counts({p + 1}) is {told}, but {due} were drawn")
     if [int(rule.at(positions[p : p + 1])[1][0]) for p in positions[::7]] != k[::7].tolist():
-        raise AssertionError(f"{name}.at gives other draws one by one than together: it must be pure")
+        raise AssertionError(
+            f"{name}.at gives other draws one by one than together: it must be pure"
+        )
     if isinstance(rule, Invertible):
         for where, (i, draws) in ((positions, (source, k)), (_FAR + positions[:9], far)):
             if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
-                    f"{name}.places is not the way back: draw {draws[at]} of input {i[at]} is made at {where[at]}"
+                    f"{name}.places is not the way back: draw {draws[at]} of input {i[at]} is made "
+                    f"at {where[at]}"
                 )
     _described(rule, name)
 
 
-def assert_fold(fold: Fold, sizes: Sequence[int] = (1, 3, 2, 5, 4, 1, 1, 2, 6, 3), key: int = 0) -> None:
-    """A fold gives every item once, whole or in parts that meet, changes nothing that it was given, and is pure.
+def assert_fold(
+    fold: Fold, sizes: Sequence[int] = (1, 3, 2, 5, 4, 1, 1, 2, 6, 3), key: int = 0
+) -> None:
+    """A fold gives every item once, whole or in parts that meet, changes nothing that it was given,
+    and is pure.
 
-    `sizes` are those of the items that it is tried on, `key` its randomness. Raises `AssertionError`.
+    `sizes` are those of the items that it is tried on, `key` its randomness. Raises
+    `AssertionError`.
 
     >>> class Pairs:
     ...     def init(self, key): return []
@@ -181,15 +216,21 @@ def assert_fold(fold: Fold, sizes: Sequence[int] = (1, 3, 2, 5, 4, 1, 1, 2, 6, 3
         if not group:
             raise AssertionError(f"{name} gives a group of no items")
         for one in group:
-            item, start, stop = (one.item, one.start, one.stop) if isinstance(one, Part) else (one, 0, one.size)
+            item, start, stop = (
+                (one.item, one.start, one.stop) if isinstance(one, Part) else (one, 0, one.size)
+            )
             spans.setdefault(item.number, []).append((start, stop))
     for number, size in enumerate(sizes):
         found = sorted(spans.get(number, []))
         if not found:
-            raise AssertionError(f"{name} loses item {number} of {len(sizes)}: no group has it, and flush gives none")
+            raise AssertionError(
+                f"{name} loses item {number} of {len(sizes)}: no group has it, and flush gives none"
+            )
         ends = [0, *(stop for _, stop in found)]
         if [start for start, _ in found] != ends[:-1] or ends[-1] != size:
-            raise AssertionError(f"{name} gives item {number} of size {size} as {found}: once, or in parts that meet")
+            raise AssertionError(
+                f"{name} gives item {number} of size {size} as {found}: once, or in parts that meet"
+            )
     _described(fold, name)
 
 
@@ -199,12 +240,16 @@ def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[
         before = copy.deepcopy(carry)
         after, ready = fold.step(carry, Item(number, size, f"item {number}"))
         if carry != before:
-            raise AssertionError(f"{name}.step changed the carry that it was given at item {number}: return a new one")
+            raise AssertionError(
+                f"{name}.step changed the carry that it was given at item {number}: return a new "
+                "one"
+            )
         carry = after
         groups += [list(group) for group in ready]
         if wrong := _foreign(carry):
             raise AssertionError(
-                f"{name}.step remembers a {wrong}, which no state can hold: numbers, text, lists, tuples, mappings, "
+                f"{name}.step remembers a {wrong}, which no state can hold: numbers, text, lists, "
+                "tuples, mappings, "
                 "items and parts"
             )
     return groups + [list(group) for group in fold.flush(carry)]
@@ -215,9 +260,14 @@ def _foreign(carry: Any) -> str:
     if isinstance(carry, Item | Part | bool | int | float | str | None):
         return ""
     if isinstance(carry, list | tuple):
-        return next((wrong for each in cast("Sequence[Any]", carry) if (wrong := _foreign(each))), "")
+        return next(
+            (wrong for each in cast("Sequence[Any]", carry) if (wrong := _foreign(each))), ""
+        )
     if isinstance(carry, dict):
-        return next((wrong for each in cast("dict[Any, Any]", carry).values() if (wrong := _foreign(each))), "")
+        return next(
+            (wrong for each in cast("dict[Any, Any]", carry).values() if (wrong := _foreign(each))),
+            "",
+        )
     return type(carry).__name__
 
 
@@ -225,7 +275,8 @@ def _vector(found: Any, asked: Ints, where: str) -> None:
     shape, kind = getattr(found, "shape", None), getattr(getattr(found, "dtype", None), "kind", "")
     if shape != asked.shape or kind not in "iu":
         raise AssertionError(
-            f"{where} gave {type(found).__name__} of shape {shape} for {len(asked)} positions: a vector of as many "
+            f"{where} gave {type(found).__name__} of shape {shape} for {len(asked)} positions: a "
+            "vector of as many "
             "integers is needed"
         )
 

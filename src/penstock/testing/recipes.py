@@ -1,7 +1,10 @@
-"""Random pipelines: a recipe is nested tuples that say what to build, `build` builds it, `show` prints it as code.
+"""Random pipelines: a recipe is nested tuples that say what to build, `build` builds it, `show`
+prints it as code.
 
-A recipe is plain data, so that a test can also read it with a model of its own. The functions in it are those of this
-module: named, so that they pickle, and defined for every sample, so that any step can follow any other.
+A recipe is plain data, so that a test can also read it with a model of its own. The functions in it
+are those of this
+module: named, so that they pickle, and defined for every sample, so that any step can follow any
+    other.
 """
 
 from __future__ import annotations
@@ -127,7 +130,9 @@ def _mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int)
         seed=seed,
         block_size=block,
         stop=cast("Any", stop),
-        max_epochs=dict(zip(names, cast("Any", caps), strict=True)) if isinstance(caps, tuple) else caps,
+        max_epochs=dict(zip(names, cast("Any", caps), strict=True))
+        if isinstance(caps, tuple)
+        else caps,
     )
 
 
@@ -192,7 +197,9 @@ def show(recipe: Recipe) -> str:
         case _:
             labels = names.get(kind, ()) + ("",) * 4
             args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
-            args += ["collate=list"] if kind in ("batch", "bucket_by_length", "batch_by_tokens") else []
+            args += (
+                ["collate=list"] if kind in ("batch", "bucket_by_length", "batch_by_tokens") else []
+            )
             args += ["may_skip=True"] if kind == "skip_map" else []
             return f"{show(rest[0])}.{_METHODS.get(kind, kind)}({', '.join(args)})"
 

@@ -18,7 +18,8 @@ Load = Callable[[Any, Any], Any]
 class _Live:
     """One object under test: who owns its state, and what it does at the end of a pass.
 
-    An object that has the state itself is a loader: after the end, its next `iter` is the next pass. Otherwise the
+    An object that has the state itself is a loader: after the end, its next `iter` is the next
+        pass. Otherwise the
     iterator has it, and that stays ended.
     """
 
@@ -42,7 +43,8 @@ class _Live:
         return (self.next() for _ in range(events))
 
     def save(self) -> tuple[Any, Any]:
-        """The state as it will be loaded, and as the object gave it (to see whether it changes later)."""
+        """The state as it will be loaded, and as the object gave it (to see whether it changes
+        later)."""
         owner: Any = self.made if self.owns else self.it
         raw: Any = self.save_with(owner) if self.save_with else owner.state_dict()
         if not self.json:
@@ -50,7 +52,9 @@ class _Live:
         try:
             return codec.dumps(raw, allow_nan=False), raw
         except (TypeError, ValueError) as error:
-            raise AssertionError(f"the state is not JSON: {error} (json=False compares it as it is)") from None
+            raise AssertionError(
+                f"the state is not JSON: {error} (json=False compares it as it is)"
+            ) from None
 
     def load(self, saved: Any) -> None:
         state = codec.loads(saved) if self.json else copy.deepcopy(saved)
@@ -64,9 +68,12 @@ class _Live:
 
 
 class _Trial:
-    """An uninterrupted run with the state before every event, and the ways to resume from one of them."""
+    """An uninterrupted run with the state before every event, and the ways to resume from one of
+    them."""
 
-    def __init__(self, opened: Callable[[], _Live], events: list[Any], states: list[Any], same: Same | None) -> None:
+    def __init__(
+        self, opened: Callable[[], _Live], events: list[Any], states: list[Any], same: Same | None
+    ) -> None:
         self.open, self.events, self.states, self.same = opened, events, states, same
         self.json = opened().json
 
@@ -139,14 +146,16 @@ def assert_resumes(
 ) -> None:
     """A run that is resumed at any position gives the rest of the run that was not.
 
-    One run is recorded with its state before every sample, at the end and after it. Then every position (`every`
-    n-th, at most `at_most`) is resumed: in a fresh object; in a used one that was rewound; loaded twice; and in a
-    chain of three resumes, the first saved right after the load. The rest must be equal to the end, past it into the
-    next pass if the object has one, and so must the states be (unless `equal_states=False`).
+    One run is recorded with its state before every sample, at the end and after it. Then every
+    position (`every` n-th, at most `at_most`) is resumed: in a fresh object; in a used one that was
+    rewound; loaded twice; and in a chain of three resumes, the first saved right after the load.
+    The rest must be equal to the end, past it into the next pass if the object has one, and so must
+    the states be (unless `equal_states=False`).
 
-    `make()` gives a new object each time: a loader with `state_dict`, or an iterable whose iterator has it. For other
-    names give `state=lambda iterator: ...` and `load=lambda iterator, state: ...`. `steps` limits the run (default: to
-    the end of the second pass, at most 1,000 samples); `json=False` does not send states through JSON; `same(a, b)`
+    `make()` gives a new object each time: a loader with `state_dict`, or an iterable whose iterator
+    has it. For other names give `state=lambda iterator: ...` and `load=lambda iterator, state:
+    ...`. `steps` limits the run (default: to the end of the second pass, at most 1,000 samples);
+    `json=False` does not send states through JSON; `same(a, b)`
     replaces the comparison of samples. The cost grows with the square of the length: use small data.
 
     >>> import penstock as ps
@@ -187,11 +196,15 @@ def assert_resumes(
             try:
                 way(at, equal_states)
             except AssertionError as error:
-                raise AssertionError(f"resumed at position {at} of {len(events)} {name}: {error}") from None
+                raise AssertionError(
+                    f"resumed at position {at} of {len(events)} {name}: {error}"
+                ) from None
     for at, (saved, raw) in enumerate(zip(states, raws, strict=True)):
         now = codec.dumps(raw) if json else raw
         if now != saved:
-            raise AssertionError(f"the state saved at position {at} was changed later: it shares memory with the run")
+            raise AssertionError(
+                f"the state saved at position {at} was changed later: it shares memory with the run"
+            )
 
 
 def _to_the_end(live: _Live) -> list[Any]:
@@ -217,12 +230,15 @@ def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any]
             try:
                 compare([live.next()], events[number : number + 1], same, number)
             except AssertionError as error:
-                raise AssertionError(f"a run that is saved on the way is another one: {error}") from None
+                raise AssertionError(
+                    f"a run that is saved on the way is another one: {error}"
+                ) from None
     return states, raws
 
 
 def _positions(events: Sequence[Any], every: int, at_most: int) -> list[int]:
-    """Which positions to resume at: evenly spread, with the first, the last and those around every end."""
+    """Which positions to resume at: evenly spread, with the first, the last and those around every
+    end."""
     edges = {0, len(events)} | {i + d for i, e in enumerate(events) if e is END for d in (-1, 0, 1)}
     usual = range(0, len(events) + 1, every)
     step = max(1, math.ceil(len(usual) / max(1, at_most)))
@@ -242,13 +258,15 @@ def assert_elastic(
 ) -> None:
     """Any number of ranks gives one global sequence of steps, also when it changes in the middle.
 
-    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; what they give in a step must
-    be, in any order, what comes next in the sequence of `make(0, 1)`. Then each world is stopped after the numbers of
-    items in `switch_at` (default: after one round, and half-way), its states are sent through JSON, and the list of
-    them is loaded on every rank of each other world. A stop is moved up to a multiple of both worlds. At the end of a
-    pass less than a step may be left out. `rows(item)` takes an item apart where ranks group rows in other ways: the
-    rows of a batch. `steps` items are compared (default: the first pass, at most 1,000). Give a pipeline of lanes the
-    same `lanes=` on all numbers of ranks; its order holds until the first lane ends: give fewer `steps` than that.
+    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; what they
+    give in a step must be, in any order, what comes next in the sequence of `make(0, 1)`. Then each
+    world is stopped after the numbers of items in `switch_at` (default: after one round, and
+    half-way), its states are sent through JSON, and the list of them is loaded on every rank of
+    each other world. A stop is moved up to a multiple of both worlds. At the end of a pass less
+    than a step may be left out. `rows(item)` takes an item apart where ranks group rows in other
+    ways: the rows of a batch. `steps` items are compared (default: the first pass, at most 1,000).
+    Give a pipeline of lanes the same `lanes=` on all numbers of ranks; its order holds until the
+    first lane ends: give fewer `steps` than that.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)
@@ -256,7 +274,9 @@ def assert_elastic(
     """
     apart = rows or _alone
     items = list(record(make(0, 1), steps))
-    want: list[Any] = [row for item in items for row in (apart(item) if item is not END else (END,))]
+    want: list[Any] = [
+        row for item in items for row in (apart(item) if item is not END else (END,))
+    ]
     for world in worlds:
         try:
             _follow([iter(make(r, world)) for r in range(world)], want, 0, same, apart)
@@ -294,22 +314,31 @@ def _switch(
 
 
 def _rounds(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
-    """What all ranks give in each step, `[END]` for the end of the pass: they must reach it together."""
+    """What all ranks give in each step, `[END]` for the end of the pass: they must reach it
+    together."""
     while True:
         found = [next(rank, END) for rank in ranks]
         going = [i for i, item in enumerate(found) if item is not END]
         if going and len(going) < len(found):
             ended = next(i for i, item in enumerate(found) if item is END)
-            raise AssertionError(f"rank {going[0]} goes on after rank {ended} has ended: the ranks would hang")
+            raise AssertionError(
+                f"rank {going[0]} goes on after rank {ended} has ended: the ranks would hang"
+            )
         yield [row for item in found for row in apart(item)] if going else [END]
         if not going:
             return
 
 
 def _follow(
-    ranks: list[Iterator[Any]], want: list[Any], place: int, same: Same | None, apart: Apart, most: int = 1 << 62
+    ranks: list[Iterator[Any]],
+    want: list[Any],
+    place: int,
+    same: Same | None,
+    apart: Apart,
+    most: int = 1 << 62,
 ) -> int:
-    """Fail at the first step whose rows are not, in any order, those that come next; the place after the last."""
+    """Fail at the first step whose rows are not, in any order, those that come next; the place
+    after the last."""
     step = len(ranks)
     for found in islice(_rounds(ranks, apart), most):
         if place + len(found) > len(want) and not _ends(want):
@@ -325,12 +354,14 @@ def _follow(
 
 
 def _ends(events: list[Any]) -> bool:
-    """Whether a pass ends among these; samples may be arrays, which must not be compared by `in`."""
+    """Whether a pass ends among these; samples may be arrays, which must not be compared by
+    `in`."""
     return any(event is END for event in events)
 
 
 def _in_order(found: list[Any], want: list[Any], same: Same | None) -> list[Any]:
-    """The rows of a step in the order that is wanted; in the place of one that is not there another of them."""
+    """The rows of a step in the order that is wanted; in the place of one that is not there another
+    of them."""
     left, out = list(found), list[Any]()
     for row in want:
         place = next((i for i, other in enumerate(left) if not difference(other, row, same)), None)

@@ -1,4 +1,5 @@
-"""A file system that tears writes, a scheduler that reorders: stand-ins for two of the three seams, from one seed."""
+"""A file system that tears writes, a scheduler that reorders: stand-ins for two of the three seams,
+from one seed."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from ..base.random import key_of, pick
-from ..base.thread_pool import Task
+from ..engine.base.random import key_of, pick
+from ..engine.base.thread_pool import Task
 
 T = TypeVar("T")
 
@@ -35,7 +36,8 @@ class _Dice:
 
 
 class Crash(BaseException):
-    """The simulated end of the process. Not an `Exception`, so that nothing but a test catches it."""
+    """The simulated end of the process. Not an `Exception`, so that nothing but a test catches
+    it."""
 
 
 @dataclass
@@ -47,14 +49,15 @@ class _File:
 class TornDisk:
     """Files in memory that lose what was not synced: a `seams.Disk`.
 
-    A write lands in the cache; `sync` of the file makes its bytes safe, `sync` of its folder makes its names safe (new
-    files, renames, removals). `crash()` forgets a random part of everything else: unsynced bytes are lost or cut,
-    unsynced names stay or go in the order they were made. `fail_at=n` lets the n-th effect (write, sync, replace,
-    unlink, counted from 1) fail: with an input/output error (`how="error"`), a full disk (`"full"`), or the end of the
-    process (`"kill"`: raises `Crash`, and from then on does nothing but raise it, until `crash()`).
+    A write lands in the cache; `sync` of the file makes its bytes safe, `sync` of its folder makes
+    its names safe (new files, renames, removals). `crash()` forgets a random part of everything
+    else: unsynced bytes are lost or cut, unsynced names stay or go in the order they were made.
+    `fail_at=n` lets the n-th effect (write, sync, replace, unlink, counted from 1) fail: with an
+    input/output error (`how="error"`), a full disk (`"full"`), or the end of the process (`"kill"`:
+    raises `Crash`, and from then on does nothing but raise it, until `crash()`).
 
     >>> from pathlib import Path
-    >>> from penstock.base.seams import pretend, write_whole
+    >>> from penstock.engine.base.seams import pretend, write_whole
     >>> disk = TornDisk(seed=1)
     >>> with pretend(disk=disk):
     ...     write_whole(Path("/run/state.json"), b"old")
@@ -65,14 +68,20 @@ class TornDisk:
     """
 
     def __init__(
-        self, seed: int, *, fail_at: int | None = None, how: Literal["error", "full", "kill"] = "error"
+        self,
+        seed: int,
+        *,
+        fail_at: int | None = None,
+        how: Literal["error", "full", "kill"] = "error",
     ) -> None:
         self.effects = 0
         self.fail_at, self.how = fail_at, how
         self._dice = _Dice(seed)
         self._names: dict[Path, _File] = {}
         self._safe: dict[Path, _File] = {}
-        self._journal: list[dict[Path, _File | None]] = []  # changes of names that no sync has made safe
+        self._journal: list[
+            dict[Path, _File | None]
+        ] = []  # changes of names that no sync has made safe
         self._dead = False
 
     def list(self, folder: Path, /) -> list[str]:
@@ -100,7 +109,9 @@ class TornDisk:
 
     def replace(self, source: Path, target: Path, /) -> None:
         self._effect(lambda: None)
-        self._change({target: self._file(source), source: None})  # a rename is one change: never a half of it
+        self._change(
+            {target: self._file(source), source: None}
+        )  # a rename is one change: never a half of it
 
     def unlink(self, path: Path, /) -> None:
         self._effect(lambda: None)
@@ -130,7 +141,8 @@ class TornDisk:
         return sorted(self._names)
 
     def crash(self) -> None:
-        """End the process and the power: only what was synced surely survives. The disk then works again."""
+        """End the process and the power: only what was synced surely survives. The disk then works
+        again."""
         for change in self._journal[: self._dice.below(len(self._journal) + 1)]:
             self._apply(self._safe, change)
         for file in self._safe.values():
@@ -179,7 +191,8 @@ class TornDisk:
 
 
 class _SimTask(Task):
-    """A task whose waiting side does the work: asking for the result runs tasks until it is there."""
+    """A task whose waiting side does the work: asking for the result runs tasks until it is
+    there."""
 
     def __init__(self, call: Callable[[], Any], sched: SimSched) -> None:
         super().__init__(partial(sched.run, call))
@@ -188,7 +201,9 @@ class _SimTask(Task):
     def wait(self, seconds: float | None = None) -> bool:
         while not self.done():
             if not self._sched.turn() and not self.done():
-                raise RuntimeError("the simulated scheduler has nothing left to run: this result would never come")
+                raise RuntimeError(
+                    "the simulated scheduler has nothing left to run: this result would never come"
+                )
         return True
 
 
@@ -211,10 +226,10 @@ class _SimHands:
 class SimSched:
     """One thread that plays many: a `seams.Sched` that runs tasks in a random order, from one seed.
 
-    Tasks wait until somebody asks for a result; then random ones run until that result is there. The clock moves by
-    random steps from microseconds to minutes, so that whatever adapts to time sees every speed. `twice` is the chance
-    that a task is run a second time (tasks are pure: it must not matter), `fail` the chance that a task fails with
-    `error` instead of running.
+    Tasks wait until somebody asks for a result; then random ones run until that result is there.
+    The clock moves by random steps from microseconds to minutes, so that whatever adapts to time
+    sees every speed. `twice` is the chance that a task is run a second time (tasks are pure: it
+    must not matter), `fail` the chance that a task fails with `error` instead of running.
 
     >>> sched = SimSched(seed=3, twice=0.5)
     >>> hands = sched.spawn(4)
@@ -224,7 +239,12 @@ class SimSched:
     """
 
     def __init__(
-        self, seed: int, *, twice: float = 0.2, fail: float = 0.0, error: Callable[[], Exception] | None = None
+        self,
+        seed: int,
+        *,
+        twice: float = 0.2,
+        fail: float = 0.0,
+        error: Callable[[], Exception] | None = None,
     ) -> None:
         self.waiting: list[Task] = []
         self.failures = 0

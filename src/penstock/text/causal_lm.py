@@ -1,4 +1,5 @@
-"""What trainers of language models want of a batch: ids, labels, positions, masks, and where documents begin."""
+"""What trainers of language models want of a batch: ids, labels, positions, masks, and where
+documents begin."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..base.dtypes import narrowed
-from ..base.hints import chosen
-from ..base.ints import whole
+from ..engine.base.dtypes import narrowed
+from ..engine.base.hints import chosen
+from ..engine.base.ints import whole
+from ..engine.packing.row import OWN
 from ..errors import ConfigError, DataError
-from ..pack.row import OWN
 
 Array: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -34,38 +35,47 @@ TRANSFORMERS: tuple[Field, ...] = (
     "input_ids", "labels", "position_ids",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache",
 )  # fmt: skip
-"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of its attentions, in
+"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of
+its attentions, in
 models that look at `position_ids`: not OPT, BLOOM, MPT and Mamba."""
 
 
 class CausalLM:
-    """Batches of packed rows, or of `Padded` documents, with the fields that trainers want; for `map` after `batch`.
+    """Batches of packed rows, or of `Padded` documents, with the fields that trainers want; for
+    `map` after `batch`.
 
-    The batch has `tokens` or `input_ids`, `segment_ids`, and perhaps `loss_mask` (true for tokens that are learned) and
-    `labels` (instead of the tokens themselves); other features stay as they are. The fields, for `B` rows of `T`:
+    The batch has `tokens` or `input_ids`, `segment_ids`, and perhaps `loss_mask` (true for tokens
+    that are learned) and `labels` (instead of the tokens themselves); other features stay as they
+    are. The fields, for `B` rows of `T`:
 
     - `input_ids`: `[B, T]`.
-    - `labels`: `[B, T]`: the token itself where models shift (those of transformers do), the next one with `shift`;
-      `ignore` wherever no token of the same document comes before it (with `shift`: after it), and where `loss_mask`
-      is false.
-    - `attention_mask`: `[B, T]`, 1 for tokens and 0 for padding. It knows no documents: leave it out for packed rows.
-    - `position_ids`: `[B, T]`, from 0 in every document, or in every row; 0 for padding in documents.
+    - `labels`: `[B, T]`: the token itself where models shift (those of transformers do), the next
+      one with `shift`; `ignore` wherever no token of the same document comes before it (with
+      `shift`: after it), and where `loss_mask` is false.
+    - `attention_mask`: `[B, T]`, 1 for tokens and 0 for padding. It knows no documents: leave it
+      out for packed rows.
+    - `position_ids`: `[B, T]`, from 0 in every document, or in every row; 0 for padding in
+      documents.
     - `segment_ids`: `[B, T]`, int32: 1, 2, ... for the documents of a row, 0 for padding.
-    - `cu_seqlens`: int32, where documents begin in the batch laid end to end, and its end, as flash-attn's varlen
-      functions take it. Padding counts as a document. `max_seqlen` is the longest of them, an `int`.
-    - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the same under the names of transformers.
-    - `use_cache`: False. With a cache, their default, models of transformers look for no documents in `position_ids`.
-    - `cu_seqlens_padded`: int32, where documents begin, and the end of the batch, each document with the padding after
-      it, as Transformer Engine takes rows of `pack(pad_to_multiple=)`. `cu_seqlens` is then without padding, with as
-      many entries, and `max_seqlen` with it.
-    - `cu_seqlens_q`, `cu_seqlens_kv`, `cu_seqlens_q_padded`, `cu_seqlens_kv_padded`, `max_seqlen_q`, `max_seqlen_kv`:
-      the same under the names of Megatron's `PackedSeqParams`.
+    - `cu_seqlens`: int32, where documents begin in the batch laid end to end, and its end, as
+      flash-attn's varlen functions take it. Padding counts as a document. `max_seqlen` is the
+      longest of them, an `int`.
+    - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the same under the names of
+      transformers.
+    - `use_cache`: False. With a cache, their default, models of transformers look for no documents
+      in `position_ids`.
+    - `cu_seqlens_padded`: int32, where documents begin, and the end of the batch, each document
+      with the padding after it, as Transformer Engine takes rows of `pack(pad_to_multiple=)`.
+      `cu_seqlens` is then without padding, with as many entries, and `max_seqlen` with it.
+    - `cu_seqlens_q`, `cu_seqlens_kv`, `cu_seqlens_q_padded`, `cu_seqlens_kv_padded`,
+      `max_seqlen_q`, `max_seqlen_kv`: the same under the names of Megatron's `PackedSeqParams`.
 
     Args:
         fields: the fields to make.
         shift: whether labels are the next tokens.
         positions: whether `position_ids` begin anew with every "document" or every "row".
-        flatten: rows end to end without padding, `[1, tokens]`, as `DataCollatorWithFlattening` gives them.
+        flatten: rows end to end without padding, `[1, tokens]`, as `DataCollatorWithFlattening`
+            gives them.
         ignore: the label of what is not learned.
         dtype: of ids, labels, positions and masks: torch's losses take int64, JAX has int32.
 
@@ -91,15 +101,24 @@ class CausalLM:
         dtype: Integers = "int64",
     ) -> None:
         if isinstance(fields, str) or not fields:
-            raise ConfigError(f"CausalLM(fields={fields!r}): a tuple of names, such as ('input_ids', 'labels')")
+            raise ConfigError(
+                f"CausalLM(fields={fields!r}): a tuple of names, such as ('input_ids', 'labels')"
+            )
         for field in fields:
             chosen(field, get_args(Field), "CausalLM(fields: {})")
         chosen(positions, get_args(Positions), "CausalLM(positions={})")
         chosen(dtype, get_args(Integers), "CausalLM(dtype={})")
         self.padded = any(field.endswith("_padded") for field in fields)
         if flatten and self.padded:
-            raise ConfigError("CausalLM(flatten=True): nothing is padded there, so ask for cu_seqlens alone")
-        self.fields, self.shift, self.positions, self.flatten = tuple(fields), shift, positions, flatten
+            raise ConfigError(
+                "CausalLM(flatten=True): nothing is padded there, so ask for cu_seqlens alone"
+            )
+        self.fields, self.shift, self.positions, self.flatten = (
+            tuple(fields),
+            shift,
+            positions,
+            flatten,
+        )
         self.ignore, self.dtype = whole(ignore, "CausalLM(ignore={})"), dtype
         told = f"{', '.join(self.fields)}; {shift=}, {positions=}, {flatten=}, {ignore=}, {dtype=}"
         self.__qualname__ = f"CausalLM({told})"
@@ -118,7 +137,9 @@ def _read(batch: Any) -> Mapping[str, Any]:
     lead = found.get("tokens", found.get("input_ids"))
     ids = cast("Array", found.get("segment_ids"))
     if lead is None or np.shape(lead) != np.shape(ids) or not np.ndim(ids):
-        given = f"one with {', '.join(found)}" if found else f"a {type(cast(object, batch)).__name__}"
+        given = (
+            f"one with {', '.join(found)}" if found else f"a {type(cast(object, batch)).__name__}"
+        )
         raise DataError(
             f"CausalLM takes batches with tokens (or input_ids) and segment_ids, not {given}: "
             "map over .pack(length).batch(n) or over .batch(n, collate=Padded())"
@@ -127,7 +148,8 @@ def _read(batch: Any) -> Mapping[str, Any]:
 
 
 class _Documents(NamedTuple):
-    """Where the documents of rows laid end to end begin, and how long they are; padding is one more."""
+    """Where the documents of rows laid end to end begin, and how long they are; padding is one
+    more."""
 
     starts: Ints
     sizes: Ints
@@ -149,7 +171,8 @@ class _Rows:
 
     @cached_property
     def padded(self) -> tuple[Ints, Ints]:
-        """Of each document its tokens, and those with the padding after it; padding that begins a row is a document."""
+        """Of each document its tokens, and those with the padding after it; padding that begins a
+        row is a document."""
         starts, sizes = self.documents
         after = (self.ids.reshape(-1)[starts] == 0) & (starts % self.ids.shape[-1] != 0)
         return sizes[~after], np.diff(starts[~after], append=self.ids.size)
@@ -180,7 +203,9 @@ class _Rows:
         values: Array = np.asarray(self.batch[name])
         if values.shape != self.ids.shape or values.dtype.kind not in kinds:
             shape, found = list(self.ids.shape), f"{values.dtype}{list(values.shape)}"
-            raise DataError(f"CausalLM: {name!r} is {found}, and must be a number for every token, {shape}")
+            raise DataError(
+                f"CausalLM: {name!r} is {found}, and must be a number for every token, {shape}"
+            )
         return values
 
     def tokens(self) -> Array:
@@ -190,7 +215,9 @@ class _Rows:
 
     def labels(self) -> Array:
         ignore, given = self.to.ignore, self.feature("labels")
-        labels = self.typed(self.tokens() if given is None else given, self.to.dtype).astype(self.to.dtype, order="C")
+        labels = self.typed(self.tokens() if given is None else given, self.to.dtype).astype(
+            self.to.dtype, order="C"
+        )
         labels.reshape(-1)[self.documents.starts] = ignore
         labels[self.ids == 0] = ignore
         if (mask := self.feature("loss_mask", "biuf")) is not None:
@@ -242,8 +269,16 @@ _MADE: dict[Field, Callable[[_Rows], Any]] = {
     "position_ids": _Rows.positions,
     "segment_ids": lambda rows: rows.told(rows.ids, "int32"),
     "use_cache": lambda rows: False,
-    **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"), _Rows.borders),
-    **dict.fromkeys(("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"), _Rows.padded_borders),
-    **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k", "max_seqlen_q", "max_seqlen_kv"), _Rows.longest),
+    **dict.fromkeys(
+        ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"),
+        _Rows.borders,
+    ),
+    **dict.fromkeys(
+        ("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"), _Rows.padded_borders
+    ),
+    **dict.fromkeys(
+        ("max_seqlen", "max_length_q", "max_length_k", "max_seqlen_q", "max_seqlen_kv"),
+        _Rows.longest,
+    ),
 }
 _KNOWN = {"tokens", "loss_mask", *OWN, *get_args(Field)}

@@ -1,6 +1,7 @@
 """Which token may look at which, from `segment_ids`, in the forms that attention kernels take.
 
-In all of them a token sees the tokens of its own document, and padding sees padding: no row of a mask is empty, so no
+In all of them a token sees the tokens of its own document, and padding sees padding: no row of a
+    mask is empty, so no
 softmax gives NaN.
 """
 
@@ -16,12 +17,14 @@ from ..errors import DataError, missing_extra
 
 
 def document_mask(segment_ids: Any, causal: bool = True) -> Any:
-    """A dense mask, `[..., 1, T, T]`: True where a token may look; for torch's `scaled_dot_product_attention`.
+    """A dense mask, `[..., 1, T, T]`: True where a token may look; for torch's
+    `scaled_dot_product_attention`.
 
     Takes memory and time with the square of `T`; for long rows use one of the others.
 
     Args:
-        segment_ids: `[..., T]`, of NumPy, torch or JAX; the mask is of the same kind, on the same device.
+        segment_ids: `[..., T]`, of NumPy, torch or JAX; the mask is of the same kind, on the same
+            device.
         causal: whether a token sees only those before it, and itself.
 
     >>> document_mask(np.array([[1, 1, 2]])).astype(int).tolist()
@@ -34,7 +37,8 @@ def document_mask(segment_ids: Any, causal: bool = True) -> Any:
 
 
 def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any, Any], Any]:
-    """A `mask_mod` for FlexAttention: `create_block_mask(flex_mask(ids), B, None, T, T, device=ids.device)`.
+    """A `mask_mod` for FlexAttention: `create_block_mask(flex_mask(ids), B, None, T, T,
+    device=ids.device)`.
 
     Args:
         segment_ids: `[B, T]`, a tensor on the device of the attention, or a NumPy array.
@@ -63,7 +67,8 @@ def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any,
 
 
 def flash_varlen(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `flash_attn_varlen_func` that say where documents begin, for queries and keys alike.
+    """The arguments of `flash_attn_varlen_func` that say where documents begin, for queries and
+    keys alike.
 
     Queries, keys and values are those of the batch laid end to end, `[B * T, heads, size]`:
     `flash_attn_varlen_func(q, k, v, causal=True, **flash_varlen(batch))`.
@@ -78,13 +83,22 @@ def flash_varlen(batch: Mapping[str, Any]) -> dict[str, Any]:
     3
     """
     if missing := {"cu_seqlens", "max_seqlen"} - set(batch):
-        raise DataError(f"flash_varlen: the batch has no {' and '.join(sorted(missing))}; name it in CausalLM(fields=)")
+        raise DataError(
+            f"flash_varlen: the batch has no {' and '.join(sorted(missing))}; name it in "
+            "CausalLM(fields=)"
+        )
     borders, longest = batch["cu_seqlens"], batch["max_seqlen"]
-    return {"cu_seqlens_q": borders, "cu_seqlens_k": borders, "max_seqlen_q": longest, "max_seqlen_k": longest}
+    return {
+        "cu_seqlens_q": borders,
+        "cu_seqlens_k": borders,
+        "max_seqlen_q": longest,
+        "max_seqlen_k": longest,
+    }
 
 
 def splash_segment_ids(segment_ids: Any) -> Any:
-    """The `SegmentIds` of Splash attention (JAX on TPUs), int32; map the kernel over the batch by `jax.vmap`.
+    """The `SegmentIds` of Splash attention (JAX on TPUs), int32; map the kernel over the batch by
+    `jax.vmap`.
 
     Args:
         segment_ids: `[B, T]` of NumPy or JAX, or `[T]`.

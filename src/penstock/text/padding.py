@@ -8,33 +8,43 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.dtypes import TOKENS, InexactError, concatenate, exact_array, narrowed, packed_dtype
-from ..base.ints import held, whole
-from ..base.tree import collate
+from ..engine.base.dtypes import (
+    TOKENS,
+    InexactError,
+    concatenate,
+    exact_array,
+    narrowed,
+    packed_dtype,
+)
+from ..engine.base.ints import held, whole
+from ..engine.base.tree import collate
+from ..engine.packing.options import DType, check_dtype
+from ..engine.packing.row import OWN
 from ..errors import DataError
-from ..pack.options import DType, check_dtype
-from ..pack.row import OWN
 
 Array = npt.NDArray[Any]
 Pad = float | Mapping[str, float]
 
 
 class Padded:
-    """Batches of documents, padded on the right to the longest: the form of packed rows, with a document a row.
+    """Batches of documents, padded on the right to the longest: the form of packed rows, with a
+    document a row.
 
-    A document is a row of numbers (the batch calls them `tokens`), or a mapping. Features that are rows of numbers are
-    each padded to their longest, all others are collated as usual. `segment_ids` (1, and 0 for padding) and `positions`
-    are those of the first feature that is padded. For `batch(n, collate=)`, `bucket_by_length` and `batch_by_tokens`.
+    A document is a row of numbers (the batch calls them `tokens`), or a mapping. Features that are
+    rows of numbers are each padded to their longest, all others are collated as usual.
+    `segment_ids` (1, and 0 for padding) and `positions` are those of the first feature that is
+    padded. For `batch(n, collate=)`, `bucket_by_length` and `batch_by_tokens`.
 
     Args:
         pad: fills the rows: one value, or {feature: value} and 0 for the rest.
         multiple: rows are as long as the least multiple of it that does: few shapes, or one.
-        dtype: of the rows, as for `pack`: one or {feature: dtype}; without it integers become int32.
+        dtype: of the rows, as for `pack`: one or {feature: dtype}; without it integers become
+            int32.
 
     Raises:
         ConfigError: for a `multiple` below 1, and a dtype that NumPy does not have.
-        DataError: for documents of different features, or without a row of numbers, and integers that the dtype does
-            not hold.
+        DataError: for documents of different features, or without a row of numbers, and integers
+            that the dtype does not hold.
 
     >>> batch = Padded(9, multiple=4)([[1, 2], [3]])
     >>> batch["tokens"].tolist(), batch["segment_ids"].tolist()
@@ -42,7 +52,10 @@ class Padded:
     """
 
     def __init__(
-        self, pad: float | dict[str, float] = 0, multiple: int = 1, dtype: DType | dict[str, DType] = None
+        self,
+        pad: float | dict[str, float] = 0,
+        multiple: int = 1,
+        dtype: DType | dict[str, DType] = None,
     ) -> None:
         self.pad, self.multiple, self.dtype = pad, whole(multiple, "Padded(multiple={})", 1), dtype
         for each in dtype.values() if isinstance(dtype, dict) else [dtype]:
@@ -50,21 +63,37 @@ class Padded:
         self.__qualname__ = f"Padded({pad!r}, {multiple}{'' if dtype is None else f', {dtype}'})"
 
     def __call__(self, documents: Sequence[Any]) -> dict[str, Any]:
-        rows = [cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc}) for doc in documents]
+        rows = [
+            cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc})
+            for doc in documents
+        ]
         if own := OWN & rows[0].keys():
-            raise DataError(f"Padded adds {' and '.join(sorted(own))}, and the documents have it: rename or drop it")
+            raise DataError(
+                f"Padded adds {' and '.join(sorted(own))}, and the documents have it: rename or "
+                "drop it"
+            )
         out = _columns(rows, self.pad, self.multiple, self.dtype, TOKENS)
         lead = next((name for name, value in rows[0].items() if _row(value) is not None), None)
         if lead is None:
-            raise DataError("Padded: the documents have no feature that is a row of numbers; .batch(n) stacks the rest")
+            raise DataError(
+                "Padded: the documents have no feature that is a row of numbers; .batch(n) stacks "
+                "the rest"
+            )
         lengths = np.asarray([len(row[lead]) for row in rows], np.int32)[:, None]
         places = np.arange(out[lead].shape[1], dtype=np.int32)
         there = places < lengths
-        return {**out, "segment_ids": there.astype(np.int32), "positions": np.where(there, places, np.int32(0))}
+        return {
+            **out,
+            "segment_ids": there.astype(np.int32),
+            "positions": np.where(there, places, np.int32(0)),
+        }
 
 
-def pad_columns(rows: Sequence[Mapping[str, Any]], pad: Pad = 0, multiple: int = 1) -> dict[str, Any]:
-    """Mappings as one of columns: rows of numbers padded to their longest, all else collated as usual.
+def pad_columns(
+    rows: Sequence[Mapping[str, Any]], pad: Pad = 0, multiple: int = 1
+) -> dict[str, Any]:
+    """Mappings as one of columns: rows of numbers padded to their longest, all else collated as
+    usual.
 
     Args:
         rows: the mappings, with the same fields in each.
@@ -92,13 +121,22 @@ def _columns(
     for row in rows:
         if row.keys() != names:
             other = sorted(names ^ row.keys())
-            raise DataError(f"the rows of a batch differ in the fields {other}: give all sources the same fields")
+            raise DataError(
+                f"the rows of a batch differ in the fields {other}: give all sources the same "
+                "fields"
+            )
     out = dict[str, Any]()
     for name in names:
         values = [row[name] for row in rows]
         fill = pad.get(name, 0) if isinstance(pad, Mapping) else pad
         try:
-            found = _padded(values, fill, multiple, dtype.get(name) if isinstance(dtype, Mapping) else dtype, integers)
+            found = _padded(
+                values,
+                fill,
+                multiple,
+                dtype.get(name) if isinstance(dtype, Mapping) else dtype,
+                integers,
+            )
         except InexactError as error:
             message = f"field {name!r} of sample {error.place} in the batch: {error}; pass dtype= of one that holds all"
             raise DataError(message, part=(error.place,)) from None
@@ -109,10 +147,12 @@ def _columns(
 
 
 def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array | None:
-    """Rows of numbers, one above the other, padded to the longest; None where they are something else.
+    """Rows of numbers, one above the other, padded to the longest; None where they are something
+    else.
 
     Args:
-        values: lists or vectors; they get the dtype that holds all their numbers, and empty ones tell none.
+        values: lists or vectors; they get the dtype that holds all their numbers, and empty ones
+            tell none.
         pad: fills the rows.
         multiple: rows are as long as the least multiple of it that does.
 
@@ -127,7 +167,11 @@ def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array 
 
 
 def _padded(
-    values: Sequence[Any], pad: float, multiple: int, dtype: DType = None, integers: np.dtype[Any] | None = None
+    values: Sequence[Any],
+    pad: float,
+    multiple: int,
+    dtype: DType = None,
+    integers: np.dtype[Any] | None = None,
 ) -> Array | None:
     rows = list[Array]()
     for place, value in enumerate(values):
@@ -149,7 +193,9 @@ def _padded(
         except OverflowError as error:
             raise InexactError(str(error), place) from None
     out = np.full((len(rows), width), held(pad, kind), kind)
-    out[np.arange(width) < lengths[:, None]] = concatenate([row for row in rows if len(row)] or rows)
+    out[np.arange(width) < lengths[:, None]] = concatenate(
+        [row for row in rows if len(row)] or rows
+    )
     return out
 
 
@@ -169,7 +215,12 @@ def _row(value: Any) -> Array | None:
 
 
 def _may_become(row: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether numbers keep their kind in a dtype: no fraction is cut, and only 0 and 1 become truth values."""
-    if not row.size or np.can_cast(row.dtype, dtype, "same_kind") or {row.dtype.kind, dtype.kind} <= set("iu"):
+    """Return whether numbers keep their kind in a dtype: no fraction is cut, and only 0 and 1
+    become truth values."""
+    if (
+        not row.size
+        or np.can_cast(row.dtype, dtype, "same_kind")
+        or {row.dtype.kind, dtype.kind} <= set("iu")
+    ):
         return True
     return dtype.kind == "b" and row.dtype.kind in "iu" and bool(row.min() >= 0 and row.max() <= 1)

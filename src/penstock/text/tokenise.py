@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.dtypes import TOKENS, exact_array, narrowed
-from ..base.ints import whole
-from ..base.limits import TOKENIZER
+from ..engine.base import seams
+from ..engine.base.dtypes import TOKENS, exact_array, narrowed
+from ..engine.base.ints import whole
+from ..engine.base.limits import TOKENIZER
 from ..errors import ConfigError, DataError, PenstockError, is_panic, missing_extra, storage
 from ..stores import is_far, located, told
 
@@ -27,14 +27,15 @@ _PROBE = "a"  # a text that tells what a template adds to it
 class Tokenise:
     """`int32` token ids of texts, or of a text field of mappings; many texts at a call.
 
-    `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are packed by plan.
-    A tokenizer that is named is opened when the first text comes, once in every worker. What a local file holds, not
-    where it lies, is part of the pipeline's fingerprint.
+    `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are
+    packed by plan. A tokenizer that is named is opened when the first text comes, once in every
+    worker. What a local file holds, not where it lies, is part of the pipeline's fingerprint.
 
     Args:
-        tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder or a name on the hub
-            (opened with transformers; code that comes with a model is never run), an object of either package, or a
-            function that gives lists of ids for a list of texts.
+        tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder
+            or a name on the hub (opened with transformers; code that comes with a model is never
+            run), an object of either package, or a function that gives lists of ids for a list of
+            texts.
         field: the field with the text, where samples are mappings.
         special_tokens: whether a tokenizer adds the special tokens of its own template.
         bos: a token before every text; no second one where the template adds it.
@@ -42,7 +43,8 @@ class Tokenise:
         keep: fields to keep: samples are then mappings with `tokens` and these.
 
     Raises:
-        ConfigError: for a tokenizer that cannot be opened, or that pads its results, and for what is no name or id.
+        ConfigError: for a tokenizer that cannot be opened, or that pads its results, and for what
+            is no name or id.
         DataError: for samples without a text, and for what are no ids.
 
     >>> import penstock as ps
@@ -66,16 +68,29 @@ class Tokenise:
         if isinstance(keep, str):
             raise ConfigError(f"Tokenise(keep={keep!r}): a tuple of names, such as ({keep!r},)")
         if not isinstance(field, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"Tokenise(field={field!r}): the name of one field; texts of several are joined before")
+            raise ConfigError(
+                f"Tokenise(field={field!r}): the name of one field; texts of several are joined "
+                "before"
+            )
         for name, end in (("bos", bos), ("eos", eos)):
             if end is not None and abs(whole(end, f"Tokenise({name}={{}})")) >= 1 << 31:
                 raise ConfigError(f"Tokenise({name}={end}): more than the 32 bits that ids have")
         self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
         self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
-        self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
+        self.field, self.special_tokens, self.bos, self.eos, self.keep = (
+            field,
+            special_tokens,
+            bos,
+            eos,
+            tuple(keep),
+        )
         self.version = getattr(tokenizer, "version", None)
         once = special_tokens and (bos, eos) != (None, None)
-        settings = {"special tokens" + once * " once": special_tokens or None, "bos": bos, "eos": eos}
+        settings = {
+            "special tokens" + once * " once": special_tokens or None,
+            "bos": bos,
+            "eos": eos,
+        }
         ends = "".join(
             f", {name}" if value is True else f", {name} {value}"
             for name, value in settings.items()
@@ -87,7 +102,9 @@ class Tokenise:
             self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_opened", "_ends")}
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_opened", "_ends")
+        }
 
     def __call__(self, sample: Any) -> Any:
         """The tokens of one sample."""
@@ -103,13 +120,20 @@ class Tokenise:
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
-            raise DataError(f"tokenise: the text cannot be tokenised: {_reason(texts, error)}") from error
+            raise DataError(
+                f"tokenise: the text cannot be tokenised: {_reason(texts, error)}"
+            ) from error
         if len(found) != len(samples):
-            raise DataError(f"tokenise: the tokenizer gave {len(found)} results for {len(samples)} texts")
+            raise DataError(
+                f"tokenise: the tokenizer gave {len(found)} results for {len(samples)} texts"
+            )
         tokens = [self._ids(ids) for ids in found]
         if not self.keep:
             return tokens
-        return [{"tokens": ids, **self._kept(sample)} for ids, sample in zip(tokens, samples, strict=True)]
+        return [
+            {"tokens": ids, **self._kept(sample)}
+            for ids, sample in zip(tokens, samples, strict=True)
+        ]
 
     def counts(self, samples: list[Any]) -> list[int]:
         """How many tokens each sample has."""
@@ -117,7 +141,8 @@ class Tokenise:
 
     @property
     def lasting(self) -> bool:
-        """Whether what it is known by stays true: a digest or a name on the hub, not the name of a function."""
+        """Whether what it is known by stays true: a digest or a name on the hub, not the name of a
+        function."""
         return isinstance(self.tokenizer, str) or hasattr(_table(self.tokenizer), "to_str")
 
     def token(self, token: str) -> int:
@@ -132,11 +157,13 @@ class Tokenise:
         return int(found)
 
     def own(self, name: Literal["bos", "eos"]) -> int | None:
-        """The number of the token that the tokenizer names as the beginning, or the end, of a text, if it has one."""
+        """The number of the token that the tokenizer names as the beginning, or the end, of a text,
+        if it has one."""
         tokenizer, key = self._opened, f"{name}_token_id"
         if not hasattr(tokenizer, key):
             raise ConfigError(
-                f"the tokenizer {self.tokenizer!r} does not name its {name} token (a tokenizer.json never does): give "
+                f"the tokenizer {self.tokenizer!r} does not name its {name} token (a "
+                "tokenizer.json never does): give "
                 f"{name} as its number or its text"
             )
         found = getattr(tokenizer, key)
@@ -147,18 +174,25 @@ class Tokenise:
         text = sample if fields is None else fields.get(self.field)
         if isinstance(text, str):
             return text
-        raise DataError(f"tokenise: the field {self.field!r} holds no text; the sample has {_has(fields)}")
+        raise DataError(
+            f"tokenise: the field {self.field!r} holds no text; the sample has {_has(fields)}"
+        )
 
     def _kept(self, sample: Any) -> dict[str, Any]:
         fields = _fields(sample) or {}
         if missing := [name for name in self.keep if name not in fields]:
-            raise DataError(f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_has(fields)}")
+            raise DataError(
+                f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_has(fields)}"
+            )
         return {name: fields[name] for name in self.keep}
 
     def _ids(self, given: Any) -> Tokens:
         ids: npt.NDArray[Any] = exact_array(given)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise DataError(f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list of ids")
+            raise DataError(
+                f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list "
+                "of ids"
+            )
         before, after = self._ends
         try:
             typed = narrowed(ids, self.token_dtype).astype(np.int32, copy=False)
@@ -175,7 +209,8 @@ class Tokenise:
         return list(tokenizer(texts))
 
     def _known(self) -> str:
-        """What a tokenizer is known by: a digest of what it holds, where that can be read, or its name."""
+        """What a tokenizer is known by: a digest of what it holds, where that can be read, or its
+        name."""
         tokenizer, path = self.tokenizer, self._path
         if path is None:
             table = _table(tokenizer)
@@ -193,7 +228,8 @@ class Tokenise:
 
     @cached_property
     def _ends(self) -> tuple[Tokens, Tokens]:
-        """The tokens before and after every text, without those that the template of the tokenizer adds itself."""
+        """The tokens before and after every text, without those that the template of the tokenizer
+        adds itself."""
         bos, eos = self.bos, self.eos
         if self.special_tokens and (bos, eos) != (None, None):
             bare, full = (list(self._encode([_PROBE], special)[0]) for special in (False, True))
@@ -210,9 +246,15 @@ class Tokenise:
         if self._path is not None:
             found = _open(found, self._path)
         elif not callable(found) and not hasattr(found, "encode_batch"):
-            raise ConfigError(f"Tokenise({found!r}): a tokenizer, its path or name, or a function of a list of texts")
+            raise ConfigError(
+                f"Tokenise({found!r}): a tokenizer, its path or name, or a function of a list of "
+                "texts"
+            )
         if getattr(found, "padding", None) is not None:
-            raise ConfigError("the tokenizer pads its results, so a text would depend on its neighbours: .no_padding()")
+            raise ConfigError(
+                "the tokenizer pads its results, so a text would depend on its neighbours: "
+                ".no_padding()"
+            )
         if hasattr(found, "convert_tokens_to_ids"):
             found([""])
         return found
@@ -224,7 +266,8 @@ def _file(path: Path) -> bytes:
 
 
 def _open(name: str, path: Path) -> Any:
-    """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by transformers."""
+    """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by
+    transformers."""
     package = "tokenizers" if path.is_file() else "transformers"
     try:
         library: Any = importlib.import_module(package)
@@ -247,13 +290,16 @@ def _open(name: str, path: Path) -> Any:
 
 
 def _reason(texts: Sequence[str], error: BaseException) -> object:
-    """Why texts cannot be tokenised: half a surrogate pair, which no UTF-8 can hold, or what the tokenizer says."""
+    """Why texts cannot be tokenised: half a surrogate pair, which no UTF-8 can hold, or what the
+    tokenizer says."""
     for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError as wrong:
+            half = text[wrong.start]
             return (
-                f"letter {wrong.start} is half a surrogate pair, {text[wrong.start]!a}: mend the text or leave it out"
+                f"letter {wrong.start} is half a surrogate pair, {half!a}: mend the text or leave "
+                "it out"
             )
     return error
 

@@ -1,6 +1,7 @@
 """Values as an Arrow array of a type that was found before, with nothing lost.
 
-Told a type, Arrow cuts what it is given: 1.5 becomes 1, a key that the type lacks goes. So it is asked what it finds
+Told a type, Arrow cuts what it is given: 1.5 becomes 1, a key that the type lacks goes. So it is
+    asked what it finds
 in the values by itself, and where that is another type, only what comes back equal may go into it.
 """
 
@@ -14,12 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..base.dtypes import is_untyped
+from ..engine.base.dtypes import is_untyped
 from ..sources.rows import arrow
 
 
 def exact(values: Sequence[Any], kind: Any) -> Any:
-    """The values as an array of this type; an error of Arrow or of Python where something would be lost.
+    """The values as an array of this type; an error of Arrow or of Python where something would be
+    lost.
 
     >>> import pyarrow as pa
     >>> exact([1, None], pa.float64()).to_pylist()
@@ -52,12 +54,17 @@ def typed(values: Sequence[Any]) -> Any:
     except (pa.ArrowException, TypeError) as error:
         if any(map(_has_pairs, values)):
             raise ValueError(
-                "it holds a list of pairs of two types, as a map column is read: make it two lists, or a mapping, in a "
+                "it holds a list of pairs of two types, as a map column is read: make it two "
+                "lists, or a mapping, in a "
                 "map before"
             ) from error
         raise
     else:
-        kind = _with_all(values, found.type) if _any_within(found.type, ("is_timestamp", "is_duration")) else found.type
+        kind = (
+            _with_all(values, found.type)
+            if _any_within(found.type, ("is_timestamp", "is_duration"))
+            else found.type
+        )
     return found if found is not None and found.type.equals(kind) else pa.array(values, kind)
 
 
@@ -69,18 +76,25 @@ def _has_pairs(value: Any) -> bool:
         return False
     held = cast("Sequence[Any]", value)
     pairs = cast("list[tuple[Any, ...]]", [each for each in held if isinstance(each, tuple)])
-    return any(len(set(map(type, pair))) == len(pair) == 2 for pair in pairs) or any(map(_has_pairs, held))
+    return any(len(set(map(type, pair))) == len(pair) == 2 for pair in pairs) or any(
+        map(_has_pairs, held)
+    )
 
 
 def _with_all(values: Iterable[Any], kind: Any) -> Any:
-    """The type that Arrow found in values, with uint64 for large integers, and nanoseconds where values have any."""
+    """The type that Arrow found in values, with uint64 for large integers, and nanoseconds where
+    values have any."""
     pa: Any = arrow()
     held = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         fields = ((each.name, [value.get(each.name) for value in held], each.type) for each in kind)
-        return pa.struct([(name, _with_all(inner, inner_kind)) for name, inner, inner_kind in fields])
+        return pa.struct(
+            [(name, _with_all(inner, inner_kind)) for name, inner, inner_kind in fields]
+        )
     if pa.types.is_list(kind):
-        inside = chain.from_iterable(each for each in held if not _is_typed(each) or each.dtype.kind == "u")
+        inside = chain.from_iterable(
+            each for each in held if not _is_typed(each) or each.dtype.kind == "u"
+        )
         return pa.list_(_with_all(inside, kind.value_type))
     if pa.types.is_integer(kind):
         large = any(isinstance(value, int | np.integer) and value >= _LARGE for value in held)
@@ -100,12 +114,15 @@ def _small(value: Any) -> Any:
         return {name: _small(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [_small(inner) for inner in cast("Sequence[Any]", value)]
-    return np.zeros(value.shape, np.int64) if _is_typed(value) and value.dtype == np.uint64 else value
+    return (
+        np.zeros(value.shape, np.int64) if _is_typed(value) and value.dtype == np.uint64 else value
+    )
 
 
 def _any_within(kind: Any, tests: Sequence[str]) -> bool:
     return _any(tests, kind) or any(
-        _any_within(kind.field(place).type, tests) for place in range(kind.num_fields if _any(_NESTED, kind) else 0)
+        _any_within(kind.field(place).type, tests)
+        for place in range(kind.num_fields if _any(_NESTED, kind) else 0)
     )
 
 
@@ -114,20 +131,29 @@ _NESTED = ("is_struct", "is_list")
 
 
 def native(value: Any) -> Any:
-    """Return an array in the byte order of this machine, the only one that Arrow takes; other values unchanged."""
-    return value.astype(value.dtype.newbyteorder("=")) if _is_typed(value) and not value.dtype.isnative else value
+    """Return an array in the byte order of this machine, the only one that Arrow takes; other
+    values unchanged."""
+    return (
+        value.astype(value.dtype.newbyteorder("="))
+        if _is_typed(value) and not value.dtype.isnative
+        else value
+    )
 
 
 def retyped(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column: arrays in this machine's byte order, and empty vectors that tell no dtype in the
-    form of the others.
+    """Return the values of a column: arrays in this machine's byte order, and empty vectors that
+    tell no dtype in the form of the others.
 
     >>> retyped([np.array([]), np.array([5], np.int32)])
     [array([], dtype=int32), array([5], dtype=int32)]
     """
     values = [native(value) for value in values]
     untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
-    told = [value for value, empty in zip(values, untyped, strict=True) if not empty and value is not None]
+    told = [
+        value
+        for value, empty in zip(values, untyped, strict=True)
+        if not empty and value is not None
+    ]
     if not told or not any(untyped):
         return list(values)
     like: Any = next((value for value in told if _is_typed(value) and value.ndim == 1), None)
@@ -136,12 +162,14 @@ def retyped(values: Sequence[Any]) -> list[Any]:
 
 
 def unfit() -> tuple[type[Exception], ...]:
-    """What Arrow raises for values that are no column of one type, its own errors and those of Python."""
+    """What Arrow raises for values that are no column of one type, its own errors and those of
+    Python."""
     return (arrow().ArrowException, TypeError, ValueError, OverflowError)
 
 
 def culprit(values: Sequence[Any]) -> int | None:
-    """Which of the values no column can hold, whatever the others are; None, if they only differ."""
+    """Which of the values no column can hold, whatever the others are; None, if they only
+    differ."""
     for place, value in enumerate(values):
         try:
             typed([value])
@@ -151,14 +179,17 @@ def culprit(values: Sequence[Any]) -> int | None:
 
 
 def alike(values: Iterable[Any], kind: Any) -> None:
-    """Refuse values that Arrow takes for those of a type without a word, though they are others: truths as numbers,
-    numbers as times, texts as bytes, times of no zone as those of one.
+    """Refuse values that Arrow takes for those of a type without a word, though they are others:
+    truths as numbers, numbers as times, texts as bytes, times of no zone as those of one.
     """
     types: Any = arrow("pyarrow.types")
     held = [value for value in values if value is not None]
     if types.is_struct(kind):
         for field in kind:
-            alike([cast(Any, each).get(field.name) for each in held if isinstance(each, Mapping)], field.type)
+            alike(
+                [cast(Any, each).get(field.name) for each in held if isinstance(each, Mapping)],
+                field.type,
+            )
         return
     if types.is_list(kind):
         _of_types(held, kind, (object,), (set, frozenset, np.ma.MaskedArray))
@@ -166,7 +197,9 @@ def alike(values: Iterable[Any], kind: Any) -> None:
         dtypes: set[Any] = {each.dtype for each in held if _is_typed(each)}
         if len({dtype for dtype in dtypes if dtype.kind in "mM"}) > 1:
             raise ValueError("arrays of times are not all of one unit")
-        alike([np.zeros((), dtype)[()] for dtype in dtypes], kind.value_type)  # one value speaks for all of its type
+        alike(
+            [np.zeros((), dtype)[()] for dtype in dtypes], kind.value_type
+        )  # one value speaks for all of its type
         return
     for name, (takes, but) in _TAKES.items():
         if getattr(types, name)(kind):
@@ -175,7 +208,9 @@ def alike(values: Iterable[Any], kind: Any) -> None:
     if types.is_timestamp(kind) or types.is_time(kind):
         zone = getattr(kind, "tz", None) is not None
         if {each.tzinfo is not None for each in held if isinstance(each, datetime | time)} - {zone}:
-            raise ValueError(f"times {'without a' if zone else 'with a'} zone do not go into {kind}")
+            raise ValueError(
+                f"times {'without a' if zone else 'with a'} zone do not go into {kind}"
+            )
 
 
 def _is_typed(value: Any) -> bool:
@@ -184,9 +219,15 @@ def _is_typed(value: Any) -> bool:
 
 
 def _of_types(held: Iterable[Any], kind: Any, takes: Types, but: Types) -> None:
-    others = [each for each in set(map(type, held)) if not issubclass(each, takes) or issubclass(each, but)]
+    others = [
+        each
+        for each in set(map(type, held))
+        if not issubclass(each, takes) or issubclass(each, but)
+    ]
     if others:
-        raise ValueError(f"a value of the type {min(each.__name__ for each in others)} does not go into {kind}")
+        raise ValueError(
+            f"a value of the type {min(each.__name__ for each in others)} does not go into {kind}"
+        )
 
 
 Types = tuple[type, ...]
@@ -195,7 +236,10 @@ _TAKES: Mapping[str, tuple[Types, Types]] = {  # of which types values may be, a
     "is_boolean": ((bool, np.bool_), ()),
     "is_integer": (_NUMBERS, (bool, np.timedelta64)),
     "is_float16": ((*_NUMBERS, np.float16), (bool, np.timedelta64, np.uint64)),
-    "is_floating": (_NUMBERS, (bool, np.timedelta64, np.uint64)),  # of which large ones become negative
+    "is_floating": (
+        _NUMBERS,
+        (bool, np.timedelta64, np.uint64),
+    ),  # of which large ones become negative
     "is_decimal": ((Decimal, int), (bool,)),
     "is_string": ((str,), ()),
     "is_binary": ((bytes, bytearray, memoryview), ()),
@@ -211,7 +255,9 @@ def keeps(array: Any, kind: Any) -> None:
     found, types = array.type, arrow("pyarrow.types")
     if found.equals(kind) or types.is_null(found):
         return
-    both = next((name for name, tests in _KINDS.items() if _any(tests, found) and _any(tests, kind)), None)
+    both = next(
+        (name for name, tests in _KINDS.items() if _any(tests, found) and _any(tests, kind)), None
+    )
     if both == "struct":
         known = {field.name: field.type for field in kind}
         for place, field in enumerate(found):
@@ -222,7 +268,8 @@ def keeps(array: Any, kind: Any) -> None:
         keeps(array.values, kind.value_type)
     elif both == "number":
         there, back = (
-            each.drop_null().to_numpy(zero_copy_only=False) for each in (array, array.cast(kind).cast(found))
+            each.drop_null().to_numpy(zero_copy_only=False)
+            for each in (array, array.cast(kind).cast(found))
         )
         signs = np.array_equal(np.signbit(there), np.signbit(back))  # of zeros, which are equal
         if not (signs and np.array_equal(there, back, equal_nan=True)):

@@ -27,7 +27,9 @@ class LineEncoder:
             line = as_json(sample) + b"\n"
             return line, len(line)
         except (TypeError, ValueError, RecursionError) as error:
-            raise DataError(f"a row cannot be written as JSON: {error}", where=f"sample {position}") from error
+            raise DataError(
+                f"a row cannot be written as JSON: {error}", where=f"sample {position}"
+            ) from error
 
     def file(self, pieces: Sequence[Any]) -> bytes:
         """The lines of a file."""
@@ -62,7 +64,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         dtype: np.dtype[Any] = cast(Any, value).dtype
         for each in (dtype, *(field[0] for field in (dtype.fields or {}).values())):
-            if each.base.kind in "mM" or each.base.char in "gG":  # nanoseconds would become integers
+            if (
+                each.base.kind in "mM" or each.base.char in "gG"
+            ):  # nanoseconds would become integers
                 raise TypeError(f"{each} is not JSON")
         return cast(Any, value).tolist()
     raise TypeError(f"a {type(value).__name__} is not JSON")

@@ -1,4 +1,5 @@
-"""Rows in their order into files, cut by size or into a number of files, where only going through them tells what there
+"""Rows in their order into files, cut by size or into a number of files, where only going through
+them tells what there
 is: streams, columns that come up late.
 """
 
@@ -11,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..base.progress import Progress
-from ..base.seams import world, write_whole
-from ..base.urls import local
+from ..engine.base.progress import Progress
+from ..engine.base.seams import world, write_whole
+from ..engine.base.urls import local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from .lines import LineEncoder
@@ -41,15 +42,16 @@ def write_rows(
 ) -> list[Path]:
     """Write rows to `shard-00000...` in a folder; returns the files.
 
-    Every file is written whole or not at all. What was written there before is refused, or taken away once all new
-    files are there. Where a dataset is indexed, `penstock.write` writes with many workers, and goes on after a kill.
+    Every file is written whole or not at all. What was written there before is refused, or taken
+    away once all new files are there. Where a dataset is indexed, `penstock.write` writes with many
+    workers, and goes on after a kill.
 
     Args:
         rows: mappings; for lines, whatever JSON holds.
         folder: where the files go.
         format: "parquet", "arrow" or "jsonl".
-        compression: of Parquet "snappy" (the default), "zstd", "gzip", "lz4", "brotli"; of Arrow "lz4", "zstd"; of
-            lines "gzip"; "none".
+        compression: of Parquet "snappy" (the default), "zstd", "gzip", "lz4", "brotli"; of Arrow
+            "lz4", "zstd"; of lines "gzip"; "none".
         max_bytes: about the size of a file, before it is compressed.
         counts: how many rows go into each file, instead of that.
         total: how many rows there are, where that is known: for the progress.
@@ -69,17 +71,25 @@ def write_rows(
     if format not in ROW_FORMATS:
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")
     if codec not in _CODECS[format]:
-        raise ConfigError(f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}")
+        raise ConfigError(
+            f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}"
+        )
     with sidecar.storage(folder):
-        before = [Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")]
+        before = [
+            Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")
+        ]
     if before and not overwrite:
-        raise ConfigError(f"{folder} holds {len(before)} files of an earlier save: overwrite=True takes them away")
+        raise ConfigError(
+            f"{folder} holds {len(before)} files of an earlier save: overwrite=True takes them away"
+        )
     with Progress("save rows", total, "rows") as progress:
         save = _lines if format == "jsonl" else _tables
         files = save(progress.each(rows), folder, format, codec, max_bytes, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
-    kept = world.store.list(f"{escape(folder.as_posix())}/.*.penstock-files")  # of the files that were here before
+    kept = world.store.list(
+        f"{escape(folder.as_posix())}/.*.penstock-files"
+    )  # of the files that were here before
     for old in {*before, *(Path(one.path) for one in kept)} - set(files):
         world.disk.unlink(old)
     return files
@@ -89,23 +99,35 @@ def _written(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     path = folder / f"shard-{number:05d}.{suffix}"
     for what in ("lines", "lengths"):
         with sidecar.storage(path):
-            world.disk.unlink(sidecar.place(path, None, what))  # what was kept of another file of this name
+            world.disk.unlink(
+                sidecar.place(path, None, what)
+            )  # what was kept of another file of this name
     write_whole(path, data)
     return path
 
 
 def _lines(
-    rows: Iterable[Any], folder: Path, save: str, codec: str, most: int, counts: Sequence[int] | None
+    rows: Iterable[Any],
+    folder: Path,
+    save: str,
+    codec: str,
+    most: int,
+    counts: Sequence[int] | None,
 ) -> list[Path]:
     files, name, line = list[Path](), "jsonl.gz" if codec == "gzip" else "jsonl", LineEncoder()
     for lines in _cut((line(number, row)[0] for number, row in enumerate(rows)), most, counts):
         data = b"".join(lines)
-        files.append(_written(folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data))
+        files.append(
+            _written(
+                folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data
+            )
+        )
     return files
 
 
 def _cut(lines: Iterator[bytes], most: int, counts: Sequence[int] | None) -> Iterator[list[bytes]]:
-    """Lines in groups of at most `most` bytes (one line may be more), or of the counts asked for."""
+    """Lines in groups of at most `most` bytes (one line may be more), or of the counts asked
+    for."""
     for count in counts or ():
         yield list(islice(lines, count))
     held, size = list[bytes](), 0
@@ -120,7 +142,12 @@ def _cut(lines: Iterator[bytes], most: int, counts: Sequence[int] | None) -> Ite
 
 
 def _tables(
-    rows: Iterable[Any], folder: Path, save: str, codec: str, most: int, counts: Sequence[int] | None
+    rows: Iterable[Any],
+    folder: Path,
+    save: str,
+    codec: str,
+    most: int,
+    counts: Sequence[int] | None,
 ) -> list[Path]:
     """Table files of one schema. A column that comes up late is empty in the files before it."""
     files, schemas, whole = list[Path](), list[Any](), None

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 
 import numpy as np
 
-from ..base.seams import write_whole
 from ..dataset import Dataset
+from ..engine.base.seams import write_whole
 from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
 from .tar import TarEncoder
@@ -24,7 +24,8 @@ _READ = 64  # samples read at a time
 
 
 class Encoder(Protocol):
-    """A format: a piece of every sample in turn and its bytes, and the file of such pieces, which take `end` more."""
+    """A format: a piece of every sample in turn and its bytes, and the file of such pieces, which
+    take `end` more."""
 
     @property
     def suffix(self) -> str: ...
@@ -35,7 +36,8 @@ class Encoder(Protocol):
 
 
 class Written(TypedDict):
-    """What is noted of a file: its name, how many samples and bytes it holds, and a digest of these bytes."""
+    """What is noted of a file: its name, how many samples and bytes it holds, and a digest of these
+    bytes."""
 
     file: str
     samples: int
@@ -77,7 +79,8 @@ class Writer:
         return f"shard-{number:0{max(6, len(str(self.shards() - 1)))}d}"
 
     def _files(self, number: int) -> Iterator[tuple[str, bytes, int]]:
-        """The files of a shard (one, where they need not be cut): name, what is in it, how many samples that is."""
+        """The files of a shard (one, where they need not be cut): name, what is in it, how many
+        samples that is."""
         encoder = self._encoder()
         held, size, pieces = list[Any](), encoder.end, 0
 

@@ -1,8 +1,11 @@
-"""A dataset as shards: files of a fixed number of samples each, written by any number of workers, anywhere.
+"""A dataset as shards: files of a fixed number of samples each, written by any number of workers,
+anywhere.
 
-Shard `s` holds the samples at positions `s * shard` to `(s + 1) * shard - 1`. It is a function of its number alone, so
-whoever writes it writes the same bytes. Every file is there whole or not at all, and so is the note that says that a
-shard is done: work that was killed goes on where it was, and ends with the files of undisturbed work.
+Shard `s` holds the samples at positions `s * shard` to `(s + 1) * shard - 1`. It is a function of
+its number alone, so whoever writes it writes the same bytes. Every file is there whole or not at
+all, and so is the note that says that a
+shard is done: work that was killed goes on where it was, and ends with the files of undisturbed
+    work.
 """
 
 from __future__ import annotations
@@ -14,17 +17,17 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from ..base.hints import chosen, guided, no_dataset
-from ..base.ints import whole
-from ..base.machine import place
-from ..base.seams import world, write_whole
-from ..base.urls import local
 from ..dataset import Dataset
+from ..engine.base.hints import chosen, guided, no_dataset
+from ..engine.base.ints import whole
+from ..engine.base.machine import place
+from ..engine.base.seams import world, write_whole
+from ..engine.base.urls import local
+from ..engine.graph.digests import code_notes
+from ..engine.graph.recipe import describe, difference
+from ..engine.runtime.engine import compute
+from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
-from ..graph.digests import code_notes
-from ..graph.recipe import describe, difference
-from ..runtime.engine import compute
-from ..runtime.executors import EXECUTORS, ExecutorName
 from ..sources.sidecar import storage
 from ..sources.store import MANIFEST
 from .arrow import columns_of
@@ -43,21 +46,24 @@ def write(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> list[Path]:
-    """Write pass 0 of an indexed dataset into files of `shard` samples each; returns them, in order.
+    """Write pass 0 of an indexed dataset into files of `shard` samples each; returns them, in
+    order.
 
-    `ps.read(folder)` gives the same samples. Of Arrow files it knows how long they are, and `columns=["__key__"]` tells
-    of which sources, epochs and indices each was made.
+    `ps.read(folder)` gives the same samples. Of Arrow files it knows how long they are, and
+    `columns=["__key__"]` tells of which sources, epochs and indices each was made.
 
-    Called again after it was killed, it goes on with the shards that are not done. The same samples give the same
-    bytes, whoever wrote them, in however many tries. Shards of another dataset are never written over.
+    Called again after it was killed, it goes on with the shards that are not done. The same samples
+    give the same bytes, whoever wrote them, in however many tries. Shards of another dataset are
+    never written over.
 
     Args:
         dataset: indexed, with an end. Functions in it run in the workers.
         folder: where the shards go; on machines of a cluster, storage that all of them share.
-        format: "arrow" (mappings of one form, or arrays of one axis), "tar" (WebDataset: mappings of parts) or "jsonl"
-            (rows).
+        format: "arrow" (mappings of one form, or arrays of one axis), "tar" (WebDataset: mappings
+            of parts) or "jsonl" (rows).
         shard: samples in a shard; the last one may have fewer.
-        max_bytes: a shard with more bytes is cut into several files. A worker holds a file in memory, twice.
+        max_bytes: a shard with more bytes is cut into several files. A worker holds a file in
+            memory, twice.
         executor: who the workers are: "inline" (nobody else), "threads", "processes" or "ray".
         workers: how many; one for each core, if nothing is said.
 
@@ -79,8 +85,14 @@ def write(
     chosen(format, SHARD_FORMATS, "format={}")
     chosen(executor, EXECUTORS, "executor={}")
     if place()[1] > 1:
-        raise ConfigError("write on several ranks would write the same files on each: write them beforehand")
-    most, per, samples = whole(max_bytes, "max_bytes={}", 1), whole(shard, "shard={}", 1), len(dataset)
+        raise ConfigError(
+            "write on several ranks would write the same files on each: write them beforehand"
+        )
+    most, per, samples = (
+        whole(max_bytes, "max_bytes={}", 1),
+        whole(shard, "shard={}", 1),
+        len(dataset),
+    )
     if not samples:
         raise ConfigError("write: the dataset is empty")
     columns = columns_of(dataset) if format == "arrow" else None
@@ -90,17 +102,22 @@ def write(
         done = _done(writer, manifest)
     todo = [number for number in range(writer.shards()) if number not in done]
     try:
-        done |= zip(todo, compute(f"write {folder}", "shards", writer, todo, executor, workers), strict=True)
+        done |= zip(
+            todo, compute(f"write {folder}", "shards", writer, todo, executor, workers), strict=True
+        )
     finally:
         _sweep(writer, ".shard-*.tmp", "..shard*.tmp")
     shards = [done[number] for number in range(writer.shards())]
     if not all(_here(writer, files) for files in shards):
         raise StorageError(
-            f"{writer.folder}: shards that were written are not here; workers on other machines must write to storage "
+            f"{writer.folder}: shards that were written are not here; workers on other machines "
+            "must write to storage "
             "that all of them and this process share"
         )
     if manifest.get("shards") != shards:
-        write_whole(writer.folder / MANIFEST, json.dumps({**manifest, "shards": shards}, indent=1).encode())
+        write_whole(
+            writer.folder / MANIFEST, json.dumps({**manifest, "shards": shards}, indent=1).encode()
+        )
     _sweep(writer, ".shard-*.json")
     return [writer.folder / file["file"] for files in shards for file in files]
 
@@ -123,14 +140,16 @@ def _plan(writer: Writer) -> dict[str, Any]:
 
 
 def _begun(writer: Writer, plan: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that an earlier call left in the folder, if it is of these shards; or else a new one."""
+    """The manifest that an earlier call left in the folder, if it is of these shards; or else a new
+    one."""
     path = writer.folder / MANIFEST
     try:
         found: dict[str, Any] = json.loads(world.disk.read(path))
     except FileNotFoundError:
         if _listed(writer, "shard-*"):
             raise ConfigError(
-                f"{writer.folder} holds shards, but no {MANIFEST} that says of what: give another folder"
+                f"{writer.folder} holds shards, but no {MANIFEST} that says of what: give another "
+                "folder"
             ) from None
         write_whole(path, json.dumps(plan).encode())
         return plan
@@ -139,7 +158,9 @@ def _begun(writer: Writer, plan: dict[str, Any]) -> dict[str, Any]:
     then, now = ({name: one.get(name) for name in plan if name != "code"} for one in (found, plan))
     if lines := difference(then, now):
         said = "\n".join(f"  {line}" for line in lines[:20])
-        raise ConfigError(f"{writer.folder} holds other shards:\n{said}\ngive another folder, or delete this one")
+        raise ConfigError(
+            f"{writer.folder} holds other shards:\n{said}\ngive another folder, or delete this one"
+        )
     for note in code_notes(found["code"], plan["code"]):
         logging.getLogger("penstock").warning("%s was begun before: %s", writer.folder, note)
     return found
@@ -157,13 +178,18 @@ def _done(writer: Writer, manifest: Mapping[str, Any]) -> dict[int, list[Written
 def _here(writer: Writer, files: Sequence[Written]) -> bool:
     """Whether the files of a shard are there, with the sizes that were noted."""
     try:
-        return all(world.store.stat(str(writer.folder / file["file"])).size == file["bytes"] for file in files)
+        return all(
+            world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
+            for file in files
+        )
     except OSError:
         return False
 
 
 def _listed(writer: Writer, pattern: str) -> list[Path]:
-    return [Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")]
+    return [
+        Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")
+    ]
 
 
 def _sweep(writer: Writer, *patterns: str) -> None:

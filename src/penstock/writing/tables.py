@@ -19,7 +19,8 @@ def tables_of(rows: Iterable[Any], most: int, counts: Sequence[int] | None) -> I
     if counts is not None:
         for count in counts:
             parts = [
-                _table(list(islice(source, min(_ROWS, count - done))), begun + done) for done in range(0, count, _ROWS)
+                _table(list(islice(source, min(_ROWS, count - done))), begun + done)
+                for done in range(0, count, _ROWS)
             ]
             begun += count
             yield _joined(parts)
@@ -42,7 +43,8 @@ def tables_of(rows: Iterable[Any], most: int, counts: Sequence[int] | None) -> I
 
 
 def _fitting(table: Any, room: int, at_least: bool) -> int:
-    """How many of the first rows of a table take at most so many bytes; one, where a file would else stay empty."""
+    """How many of the first rows of a table take at most so many bytes; one, where a file would
+    else stay empty."""
     low, high = 0, len(table)
     while low < high:
         middle = (low + high + 1) // 2
@@ -54,7 +56,9 @@ def _table(rows: list[Any], first: int) -> Any:
     """A table of these rows; the number of the first of them is for errors."""
     for number, row in enumerate(rows, first):
         if not isinstance(row, Mapping):
-            raise DataError(f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}")
+            raise DataError(
+                f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}"
+            )
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = arrow()
     columns = dict[str, Any]()
@@ -67,7 +71,9 @@ def _table(rows: list[Any], first: int) -> Any:
         except unfit() as error:
             bad = culprit(values)
             where = f"rows from {first} on" if bad is None else f"row {first + bad}"
-            raise DataError(f"the field {name!r} cannot be one column: {error}", where=where) from error
+            raise DataError(
+                f"the field {name!r} cannot be one column: {error}", where=where
+            ) from error
     return pa.table(columns)
 
 
@@ -87,11 +93,14 @@ def _tried(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except unfit() as error:
-        raise DataError(f"a field has one type in some rows and another in others: {error}") from error
+        raise DataError(
+            f"a field has one type in some rows and another in others: {error}"
+        ) from error
 
 
 def under(table: Any, schema: Any) -> Any:
-    """The table with the columns and types of a schema, nothing of it lost; what it lacks is null."""
+    """The table with the columns and types of a schema, nothing of it lost; what it lacks is
+    null."""
     empty: Any = schema.empty_table()
 
     def made() -> Any:
@@ -123,4 +132,8 @@ def decoded(data: bytes, save: str) -> Any:
     """The table of such a file."""
     pa: Any = arrow()
     source = pa.py_buffer(data)
-    return arrow("pyarrow.parquet").read_table(source) if save == "parquet" else pa.ipc.open_file(source).read_all()
+    return (
+        arrow("pyarrow.parquet").read_table(source)
+        if save == "parquet"
+        else pa.ipc.open_file(source).read_all()
+    )

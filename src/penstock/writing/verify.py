@@ -1,4 +1,5 @@
-"""Whether files can be read, all of them: every sample, every checksum, every digest of a manifest."""
+"""Whether files can be read, all of them: every sample, every checksum, every digest of a
+manifest."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.seams import world
+from ..engine.base.seams import world
+from ..engine.runtime.engine import compute
+from ..engine.runtime.executors import ExecutorName
 from ..errors import PenstockError
-from ..runtime.engine import compute
-from ..runtime.executors import ExecutorName
 from ..sources import open_files
 from ..sources.chain import Chain
 from ..sources.paths import find
@@ -29,7 +30,8 @@ _NUMBERED = re.compile(r"\b(rows?|samples?|records?|lines?|documents?) [\d,]+")
 
 
 class Problem(NamedTuple):
-    """What is wrong: in which file, with which sample of it (None: with the file), what is said of it."""
+    """What is wrong: in which file, with which sample of it (None: with the file), what is said of
+    it."""
 
     file: str
     row: int | None
@@ -37,8 +39,8 @@ class Problem(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """One kind of problem in one file: how many samples have it (0: the file itself), from which to which, and what is
-    said of the first.
+    """One kind of problem in one file: how many samples have it (0: the file itself), from which to
+    which, and what is said of the first.
     """
 
     file: str
@@ -50,8 +52,8 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a check: what was checked, and its problems. `more` counts problems that are not listed; `damage`
-    counts all of them, by file and kind.
+    """The result of a check: what was checked, and its problems. `more` counts problems that are
+    not listed; `damage` counts all of them, by file and kind.
     """
 
     files: int
@@ -75,10 +77,11 @@ def verify(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> Verified:
-    """Read every sample of files, which compares their checksums where there are any, and compare the digests that
-    `penstock.write` noted.
+    """Read every sample of files, which compares their checksums where there are any, and compare
+    the digests that `penstock.write` noted.
 
-    Nothing that is wrong stops it: the rest is looked at too. What is made of the files on the way (indexes, copies) is
+    Nothing that is wrong stops it: the rest is looked at too. What is made of the files on the way
+        (indexes, copies) is
     kept where `penstock.read` finds it.
 
     Args:
@@ -99,7 +102,9 @@ def verify(
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found, problems = find(given), list[Problem]()
-    digests = [each for path in given if says_itself(path) for each in _manifest(Path(path).expanduser())]
+    digests = [
+        each for path in given if says_itself(path) for each in _manifest(Path(path).expanduser())
+    ]
     for bad in compute("compare digests", "files", _digest, digests, executor, workers):
         problems += bad
     together, alone = list[Problem](), list[Problem]()
@@ -127,32 +132,47 @@ def _some(problems: list[Problem]) -> list[Problem]:
 
 
 def _summary(problems: list[Problem]) -> Iterator[Damage]:
-    """The problems of each file of one kind together: those that differ in nothing but the number of the sample."""
+    """The problems of each file of one kind together: those that differ in nothing but the number
+    of the sample."""
     kinds = dict[tuple[str, str], list[Problem]]()
     for problem in dict.fromkeys(problems):
         kind = _NUMBERED.sub(r"\1", problem.message)
         kinds.setdefault((problem.file, kind), []).append(problem)
     for (file, _), some in kinds.items():
         rows = [problem.row for problem in some if problem.row is not None]
-        yield Damage(file, len(rows), min(rows, default=None), max(rows, default=None), some[0].message)
+        yield Damage(
+            file, len(rows), min(rows, default=None), max(rows, default=None), some[0].message
+        )
 
 
 def _opened(
-    paths: Sequence[str | Path], format: str | None, cache: str | Path | None, problems: list[Problem]
+    paths: Sequence[str | Path],
+    format: str | None,
+    cache: str | Path | None,
+    problems: list[Problem],
 ) -> Source | None:
     try:
         return open_files(paths, format, cache=cache)
     except PenstockError as error:
-        problems.append(Problem(str(paths[0]) if len(paths) == 1 else ", ".join(map(str, paths)), None, str(error)))
+        problems.append(
+            Problem(
+                str(paths[0]) if len(paths) == 1 else ", ".join(map(str, paths)), None, str(error)
+            )
+        )
         return None
 
 
 def _manifest(folder: Path) -> list[tuple[Path, str]]:
-    """The files of a folder that was written by `penstock.write`, and the digests that were noted of them."""
+    """The files of a folder that was written by `penstock.write`, and the digests that were noted
+    of them."""
     try:
         found: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST))
         shards: list[list[dict[str, Any]]] = found.get("shards") or []
-        return [(folder / Path(str(file["file"])).name, str(file["digest"])) for shard in shards for file in shard]
+        return [
+            (folder / Path(str(file["file"])).name, str(file["digest"]))
+            for shard in shards
+            for file in shard
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # opening the folder says what is wrong with it
 
@@ -168,7 +188,13 @@ def _digest(noted: tuple[Path, str]) -> list[Problem]:
         return [Problem(str(path), None, f"{error.strerror or error}")]
     if hashed.hexdigest() == digest:
         return []
-    return [Problem(str(path), None, "its bytes are not those that were written: their digest is another one")]
+    return [
+        Problem(
+            str(path),
+            None,
+            "its bytes are not those that were written: their digest is another one",
+        )
+    ]
 
 
 def _read(job: tuple[Source, int]) -> list[Problem]:
@@ -178,7 +204,9 @@ def _read(job: tuple[Source, int]) -> list[Problem]:
     try:
         source.read(indices)
     except Exception:
-        return [problem for index in indices.tolist() if (problem := _one(source, index)) is not None]
+        return [
+            problem for index in indices.tolist() if (problem := _one(source, index)) is not None
+        ]
     return []
 
 

@@ -25,7 +25,11 @@ def megatron() -> None:
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
-    for name, dtype, modes in (("short", np.uint16, False), ("wide", np.int32, False), ("modes", np.int32, True)):
+    for name, dtype, modes in (
+        ("short", np.uint16, False),
+        ("wide", np.int32, False),
+        ("modes", np.int32, True),
+    ):
         builder = IndexedDatasetBuilder(str(HERE / f"megatron-{name}.bin"), dtype, multimodal=modes)
         for number, ids in enumerate(DOCUMENTS):
             if name == "wide" and len(ids) > 2:  # a document of two sequences
@@ -42,7 +46,9 @@ def datatrove() -> None:
     from datatrove.pipeline.tokens.tokenizer import TokenizedFile
 
     for size in (2, 4):
-        file = TokenizedFile(str(HERE), f"datatrove-{size}.ds", save_final_metadata=True, token_size=size)
+        file = TokenizedFile(
+            str(HERE), f"datatrove-{size}.ds", save_final_metadata=True, token_size=size
+        )
         other = MegatronTokenizedFile(str(HERE), f"datatrove-megatron-{size}", token_size=size)
         for ids in DOCUMENTS:
             file.write(ids, None)
@@ -66,16 +72,22 @@ def levanter() -> None:
 
     def opened(path: Path, dtype: str) -> Any:
         inner = {"name": "blosc", "configuration": {"clevel": 5}}
-        shards = {"name": "sharding_indexed", "configuration": {"chunk_shape": [1 << 18], "codecs": [inner]}}
+        shards = {
+            "name": "sharding_indexed",
+            "configuration": {"chunk_shape": [1 << 18], "codecs": [inner]},
+        }
         grid = {"name": "regular", "configuration": {"chunk_shape": [1 << 27]}}
         spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
         spec |= {"metadata": {"chunk_grid": grid, "codecs": [shards]}}
-        return ts.open(spec, dtype=ts.dtype(dtype), shape=[2**54], create=True, delete_existing=True).result()
+        return ts.open(
+            spec, dtype=ts.dtype(dtype), shape=[2**54], create=True, delete_existing=True
+        ).result()
 
     def cache(folder: Path, documents: list[list[int]], shard: str) -> dict[str, Any]:
         flat = np.concatenate([np.asarray(ids, np.int32) for ids in documents])
         data, offsets = (
-            opened(folder / "input_ids" / name, kind) for name, kind in (("data", "int32"), ("offsets", "int64"))
+            opened(folder / "input_ids" / name, kind)
+            for name, kind in (("data", "int32"), ("offsets", "int64"))
         )
         data[: len(flat)].write(flat).result()
         offsets[1 : len(documents) + 1].write(np.cumsum([len(ids) for ids in documents])).result()
@@ -103,7 +115,11 @@ def levanter() -> None:
     parts = {"00000_a": DOCUMENTS[:half], "00001_b": DOCUMENTS[half:]}
     for name, documents in parts.items():
         cache(HERE / "levanter-sharded" / name, documents, name)
-    ledger(HERE / "levanter-sharded", {name: len(documents) for name, documents in parts.items()}, "sharded")
+    ledger(
+        HERE / "levanter-sharded",
+        {name: len(documents) for name, documents in parts.items()},
+        "sharded",
+    )
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from .tag import PATH, SOURCE
 
 
 class Padded:
-    """Rows as a mapping of arrays. Rows of different length are filled up to the longest of the batch.
+    """Rows as a mapping of arrays. Rows of different length are filled up to the longest of the
+    batch.
 
-    `input_ids` are filled with `pad`, `labels` with -100, all else with 0; `attention_mask` is added to `input_ids`
-    where there is none. Texts stay lists, the names of sources become arrays.
+    `input_ids` are filled with `pad`, `labels` with -100, all else with 0; `attention_mask` is
+    added to `input_ids` where there is none. Texts stay lists, the names of sources become arrays.
 
     >>> batch = Padded(9)([{"input_ids": [1, 2]}, {"input_ids": [3]}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()
@@ -33,5 +34,7 @@ class Padded:
                 out[name] = np.asarray(out[name])
         if "input_ids" in out and "attention_mask" not in out:
             lengths: npt.NDArray[Any] = np.asarray([len(row["input_ids"]) for row in rows])
-            out["attention_mask"] = np.asarray(np.arange(lengths.max()) < lengths[:, None], np.int32)
+            out["attention_mask"] = np.asarray(
+                np.arange(lengths.max()) < lengths[:, None], np.int32
+            )
         return out

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
+from ...engine.mixing import STOPS, Stop
+from ...engine.packing import Method
 from ...errors import ConfigError
-from ...mixing import STOPS, Stop
-from ...pack import Method
 from ...schedule import Interpolation, Schedule
 from .weights import WeightSchedulePoint, WeightScheduler, check_sum
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How a tokenizer is loaded and called. A tokenizer that brings code of its own is loaded only if you say so.
+    """How a tokenizer is loaded and called. A tokenizer that brings code of its own is loaded only
+    if you say so.
 
     >>> TokenizerConfig("my-tokenizer/", max_length=512).truncation
     True
@@ -30,16 +31,19 @@ class TokenizerConfig:
     padding: None = None
 
     def __post_init__(self) -> None:
-        refuse(self, padding="rows are padded when they are put into batches, to the longest of each")
+        refuse(
+            self, padding="rows are padded when they are put into batches, to the longest of each"
+        )
 
 
 @dataclass(frozen=True)
 class DatasetConfig:
     """One dataset: where its rows are, which field is the text, and how it is tokenised.
 
-    `data_files` are files or globs (the extension tells the format, or `type`), or the name of a dataset on the hub
-    (`type="huggingface"`, or a name that is no file). `format_callback(row)` gives another row, then `format_fields`
-    renames. After tokenising rows hold the tokens and `additional_fields`.
+    `data_files` are files or globs (the extension tells the format, or `type`), or the name of a
+    dataset on the hub (`type="huggingface"`, or a name that is no file). `format_callback(row)`
+    gives another row, then `format_fields` renames. After tokenising rows hold the tokens and
+    `additional_fields`.
 
     >>> DatasetConfig(name="code", data_files="code/*.parquet").content_field
     'text'
@@ -75,7 +79,8 @@ class DatasetConfig:
 
 @dataclass(frozen=True)
 class TokenizeStageConfig:
-    """Tokenising: `default_tokenizer` for datasets without one, `max_length` beyond which texts are cut (None: never).
+    """Tokenising: `default_tokenizer` for datasets without one, `max_length` beyond which texts are
+    cut (None: never).
 
     >>> TokenizeStageConfig().max_length
     2048
@@ -100,7 +105,8 @@ class TokenizeStageConfig:
 
 @dataclass(frozen=True)
 class MixStageConfig:
-    """Mixing: weights (shares of sum 1), or a schedule of them; where both are given the schedule holds.
+    """Mixing: weights (shares of sum 1), or a schedule of them; where both are given the schedule
+    holds.
 
     >>> MixStageConfig(weights={"code": 0.3, "text": 0.7}).block_size
     1000
@@ -118,7 +124,8 @@ class MixStageConfig:
             check_sum(self.weights, "MixStageConfig")
         if self.stop_strategy not in STOPS:
             raise ConfigError(
-                f"MixStageConfig: unknown stop_strategy {self.stop_strategy!r}: one of {', '.join(STOPS)}"
+                f"MixStageConfig: unknown stop_strategy {self.stop_strategy!r}: one of "
+                f"{', '.join(STOPS)}"
             )
         assert self.schedule is None or self.schedule.points
 
@@ -130,15 +137,20 @@ class MixStageConfig:
         return WeightScheduler(self.weight_schedule, self.weight_schedule_type).schedule
 
 
-STRATEGIES: dict[str, Method] = {"greedy": "concat_split", "pool": "best_fit", "first_fit": "first_fit"}
+STRATEGIES: dict[str, Method] = {
+    "greedy": "concat_split",
+    "pool": "best_fit",
+    "first_fit": "first_fit",
+}
 
 
 @dataclass(frozen=True)
 class PackStageConfig:
-    """Packing token rows into rows of `seq_length`; "greedy" cuts documents, "pool" and "first_fit" keep them whole.
+    """Packing token rows into rows of `seq_length`; "greedy" cuts documents, "pool" and "first_fit"
+    keep them whole.
 
-    `num_packers` is how many rows are open at a time, for "pool" (4 without it). `shuffle_packed` draws rows from a
-    buffer of `100 * shuffle_buffer_factor` of them.
+    `num_packers` is how many rows are open at a time, for "pool" (4 without it). `shuffle_packed`
+    draws rows from a buffer of `100 * shuffle_buffer_factor` of them.
 
     >>> PackStageConfig(seq_length=512, strategy="pool").enabled
     True
@@ -156,14 +168,20 @@ class PackStageConfig:
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
-            raise ConfigError(f"PackStageConfig: unknown strategy {self.strategy!r}: one of {', '.join(STRATEGIES)}")
+            raise ConfigError(
+                f"PackStageConfig: unknown strategy {self.strategy!r}: one of "
+                f"{', '.join(STRATEGIES)}"
+            )
         if self.num_packers is not None and self.strategy != "pool":
-            raise ConfigError(f"PackStageConfig: num_packers is for strategy='pool', not {self.strategy!r}")
+            raise ConfigError(
+                f"PackStageConfig: num_packers is for strategy='pool', not {self.strategy!r}"
+            )
 
 
 @dataclass(frozen=True)
 class LoadStageConfig:
-    """Batches of `batch_size` rows, made ahead by threads. `lanes`: as in `penstock.Loader`, for packed rows on ranks.
+    """Batches of `batch_size` rows, made ahead by threads. `lanes`: as in `penstock.Loader`, for
+    packed rows on ranks.
 
     >>> LoadStageConfig().batch_size
     8
@@ -186,8 +204,8 @@ class LoadStageConfig:
 class SaveStageConfig:
     """Saving as files `shard-00000.parquet`, ... ("parquet", "arrow" or "jsonl") in `output_dir`.
 
-    No file is larger than `max_shard_size`; with `num_shards` there are that many instead. Files of an earlier save are
-    refused, or replaced with `overwrite`.
+    No file is larger than `max_shard_size`; with `num_shards` there are that many instead. Files of
+    an earlier save are refused, or replaced with `overwrite`.
 
     >>> SaveStageConfig(output_dir="out", format="jsonl").max_shard_size
     '500MB'
@@ -208,7 +226,8 @@ class SaveStageConfig:
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """The settings of all stages. `seed` is that of every stage without one; `streaming` is for datasets on the hub.
+    """The settings of all stages. `seed` is that of every stage without one; `streaming` is for
+    datasets on the hub.
 
     >>> PipelineConfig(datasets=[DatasetConfig("a.parquet")]).datasets[0].name
     'dataset_0'
@@ -230,21 +249,35 @@ class PipelineConfig:
 
     def __post_init__(self) -> None:
         nothing = "there is no such stage"
-        refuse(self, source="its fields are those of DatasetConfig", cache=nothing, ray=nothing, observability=nothing)
+        refuse(
+            self,
+            source="its fields are those of DatasetConfig",
+            cache=nothing,
+            ray=nothing,
+            observability=nothing,
+        )
         if not self.datasets:
             raise ConfigError("PipelineConfig: no datasets; give at least one DatasetConfig")
-        named = [replace(one, name=one.name or f"dataset_{i}") for i, one in enumerate(self.datasets)]
+        named = [
+            replace(one, name=one.name or f"dataset_{i}") for i, one in enumerate(self.datasets)
+        ]
         names = [str(one.name) for one in named]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"PipelineConfig: two datasets are named {twice[0]!r}; give each a name of its own")
+            raise ConfigError(
+                f"PipelineConfig: two datasets are named {twice[0]!r}; give each a name of its own"
+            )
         object.__setattr__(self, "datasets", named)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> PipelineConfig:
-        """Settings from plain mappings, as a YAML or JSON file gives them. Unknown keys are refused by name."""
+        """Settings from plain mappings, as a YAML or JSON file gives them. Unknown keys are refused
+        by name."""
         stages = {"tokenize": TokenizeStageConfig, "pack": PackStageConfig, "load": LoadStageConfig}
         stages |= {"save": SaveStageConfig}
-        made = {name: _made(stages[name], value) if name in stages else value for name, value in given.items()}
+        made = {
+            name: _made(stages[name], value) if name in stages else value
+            for name, value in given.items()
+        }
         if isinstance(made.get("mix"), Mapping):
             mixing = dict(cast("Mapping[str, Any]", made["mix"]))
             if (points := mixing.get("weight_schedule")) is not None:
@@ -261,13 +294,18 @@ def _made(kind: Any, value: Any) -> Any:
     given = dict(cast("Mapping[str, Any]", value))
     known = [each.name for each in fields(kind)]
     if unknown := sorted(set(given) - set(known)):
-        raise ConfigError(f"{kind.__name__} has no field {unknown[0]!r}; its fields are {', '.join(known)}")
+        raise ConfigError(
+            f"{kind.__name__} has no field {unknown[0]!r}; its fields are {', '.join(known)}"
+        )
     return kind(**given)
 
 
 def refuse(config: Any, **reasons: str) -> None:
-    """Refuse fields that would do nothing, each with what to do instead. False is as good as left out."""
+    """Refuse fields that would do nothing, each with what to do instead. False is as good as left
+    out."""
     for name, reason in reasons.items():
         if getattr(config, name):
             kind = type(config).__name__
-            raise ConfigError(f"{kind}({name}={getattr(config, name)!r}) would do nothing here: {reason}")
+            raise ConfigError(
+                f"{kind}({name}={getattr(config, name)!r}) would do nothing here: {reason}"
+            )

@@ -1,4 +1,5 @@
-"""A dataset of the core as a Hugging Face `IterableDataset`. Imported only where that library is at hand."""
+"""A dataset of the core as a Hugging Face `IterableDataset`. Imported only where that library is at
+hand."""
 
 from __future__ import annotations
 
@@ -11,20 +12,22 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...dataset import Dataset
+from ...engine.graph.compiled import Compiled
+from ...engine.graph.indexed import why_not
+from ...engine.graph.nodes import Flow
+from ...engine.runtime.session import Session
+from ...engine.runtime.setting import Setting
 from ...errors import ConfigError
-from ...graph.compiled import Compiled
-from ...graph.indexed import why_not
-from ...graph.nodes import Flow
-from ...runtime.session import Session
-from ...runtime.setting import Setting
 
-_SHARES = 15_360  # 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
+# 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
+_SHARES = 15_360
 
 
 class Examples(_BaseExamplesIterable):
     """The rows of a flow, or one share of them, with the state of the core inside Hugging Face's.
 
-    An indexed flow is dealt out row by row: share `i` of `n` is rows `i`, `i + n`, ... of the one sequence, and reads
+    An indexed flow is dealt out row by row: share `i` of `n` is rows `i`, `i + n`, ... of the one
+        sequence, and reads
     nothing else. Any other flow is dealt out by lanes.
     """
 
@@ -35,7 +38,9 @@ class Examples(_BaseExamplesIterable):
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
-        session = Session(Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None)
+        session = Session(
+            Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None
+        )
         held = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if held is not None:
             if held["penstock"] is not None and not isinstance(held["penstock"], Live):
@@ -75,12 +80,17 @@ class Examples(_BaseExamplesIterable):
             return type(self)(Dataset(self.flow).limit(0).flow, 1, (0, 1), self._features)
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
-                f"{self.lanes} lanes cannot be dealt out to {world_size * parts}: give block_mixture_interleave lanes= "
+                f"{self.lanes} lanes cannot be dealt out to {world_size * parts}: give "
+                "block_mixture_interleave lanes= "
                 "a multiple of ranks times workers"
             )
-        return type(self)(self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features)
+        return type(self)(
+            self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features
+        )
 
-    def split_shard_indices_by_worker(self, num_shards: int, index: int, contiguous: bool = True) -> Any:
+    def split_shard_indices_by_worker(
+        self, num_shards: int, index: int, contiguous: bool = True
+    ) -> Any:
         return range(index, self.num_shards, num_shards)
 
     def shuffle_data_sources(self, generator: Any) -> Self:

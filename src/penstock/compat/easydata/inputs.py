@@ -1,4 +1,5 @@
-"""What may be mixed, as datasets of the core: Hugging Face datasets, sharded sources, sequences, iterables."""
+"""What may be mixed, as datasets of the core: Hugging Face datasets, sharded sources, sequences,
+iterables."""
 
 from __future__ import annotations
 
@@ -25,12 +26,15 @@ def dataset_of(thing: Any, name: str) -> Dataset:
         return from_iterable(HubStream(thing))
     kind: str = type(thing).__name__
     if isinstance(thing, str | bytes | Mapping):
-        raise ConfigError(f"{name!r} is a {kind}, which has no rows; give a dataset or a list of rows")
+        raise ConfigError(
+            f"{name!r} is a {kind}, which has no rows; give a dataset or a list of rows"
+        )
     if hasattr(thing, "__len__") and hasattr(thing, "__getitem__"):
         return from_sequence(thing)
     if isinstance(thing, Iterator):
         raise ConfigError(
-            f"{name!r} is a {kind}, which can be read only once; give a list, an object that makes a "
+            f"{name!r} is a {kind}, which can be read only once; give a list, an object that makes "
+            "a "
             "new iterator each time, or the function that makes it"
         )
     if isinstance(thing, Iterable):
@@ -60,7 +64,9 @@ class ForeignShards:
         return list(self._source.shard_names)
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
-        at: Callable[[str, int], Iterable[Any]] | None = getattr(self._source, "open_shard_at_row", None)
+        at: Callable[[str, int], Iterable[Any]] | None = getattr(
+            self._source, "open_shard_at_row", None
+        )
         if at is not None:
             return iter(at(name, row))
         return islice(self._source.open_shard(name), row, None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...dataset import Dataset
+from ...engine.mixing import Stop
 from ...errors import ConfigError, DataError
 from ...inputs import mix
-from ...mixing import Stop
 from .config import DatasetConfig, refuse
 from .mixture import as_hub
 from .pipeline import open_rows
@@ -37,15 +37,17 @@ class TextDatasetInform:
     def __post_init__(self) -> None:
         refuse(self, preprocessing_fn="it was never called; use format_callback")
         if self.data_files is None:
-            raise ConfigError("TextDatasetInform: data_files is missing: files, a glob, or a name on the hub")
+            raise ConfigError(
+                "TextDatasetInform: data_files is missing: files, a glob, or a name on the hub"
+            )
 
 
 @dataclass(frozen=True)
 class DatasetMixture:
     """Several datasets as one, mixed by blocks, or one after the other with `block_mixture=False`.
 
-    The i-th weight belongs to the i-th inform, and its name becomes the name of that dataset. Texts come out as
-    `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+    The i-th weight belongs to the i-th inform, and its name becomes the name of that dataset. Texts
+    come out as `text_target_field`. For packing, tokenise and pack with `Pipeline`.
 
     >>> DatasetMixture(informs=[TextDatasetInform(data_files="a.parquet")]).mixture_block_size
     2048
@@ -73,7 +75,10 @@ class DatasetMixture:
     dask_storage_options: None = None
 
     def __post_init__(self) -> None:
-        packing, ahead = "use Pipeline(...).source().tokenize().pack()", "the trainer's loader reads ahead"
+        packing, ahead = (
+            "use Pipeline(...).source().tokenize().pack()",
+            "the trainer's loader reads ahead",
+        )
         refuse(
             self,
             image_target_field="there are only texts here",
@@ -91,7 +96,8 @@ class DatasetMixture:
         weights = self.mixture_weights
         if weights is not None and len(weights) != len(self.informs):
             raise ConfigError(
-                f"DatasetMixture: {len(weights)} weights ({', '.join(weights)}) for {len(self.informs)} informs; the "
+                f"DatasetMixture: {len(weights)} weights ({', '.join(weights)}) for "
+                f"{len(self.informs)} informs; the "
                 "i-th weight is that of the i-th inform"
             )
         if weights is not None and not self.block_mixture:
@@ -105,7 +111,8 @@ class DatasetMixture:
 
 
 def build_dataset(mixture: DatasetMixture) -> Any:
-    """The rows of a mixture as a Hugging Face `IterableDataset`, with the state of `block_mixture_interleave`.
+    """The rows of a mixture as a Hugging Face `IterableDataset`, with the state of
+    `block_mixture_interleave`.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> folder = tempfile.mkdtemp()
@@ -114,7 +121,10 @@ def build_dataset(mixture: DatasetMixture) -> Any:
     [{'text': 'one'}, {'text': 'two'}, {'text': 'one'}]
     """
     given = mixture.mixture_weights or {f"dataset_{i}": 1.0 for i in range(len(mixture.informs))}
-    inputs = {name: _texts(inform, name, mixture) for name, inform in zip(given, mixture.informs, strict=True)}
+    inputs = {
+        name: _texts(inform, name, mixture)
+        for name, inform in zip(given, mixture.informs, strict=True)
+    }
     if mixture.block_mixture:
         weights = mixture.mixture_weights
         block, stop = mixture.mixture_block_size, mixture.stop_strategy
@@ -142,7 +152,9 @@ def _texts(inform: TextDatasetInform, name: str, mixture: DatasetMixture) -> Dat
         format_fields=inform.format_fields,
     )
     kept = tuple(inform.additional_fields or ())
-    return open_rows(config, mixture.streaming).map(Text(name, inform.content_field, mixture.text_target_field, kept))
+    return open_rows(config, mixture.streaming).map(
+        Text(name, inform.content_field, mixture.text_target_field, kept)
+    )
 
 
 @dataclass(frozen=True)
@@ -158,7 +170,8 @@ class Text:
         for name in (self.field, *self.kept):
             if name not in row:
                 raise DataError(
-                    f"a row has no field {name!r}, only {', '.join(row)}: set content_field", where=self.name
+                    f"a row has no field {name!r}, only {', '.join(row)}: set content_field",
+                    where=self.name,
                 )
         return {self.target: row[self.field], **{name: row[name] for name in self.kept}}
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ...base.machine import place
-from ...base.urls import local
 from ...dataset import Dataset
+from ...engine.base.machine import place
+from ...engine.base.urls import local
+from ...engine.graph.ends import endless
+from ...engine.graph.indexed import why_not
 from ...errors import ConfigError, missing_extra
-from ...graph.ends import endless
-from ...graph.indexed import why_not
 from ...inputs import mix, read
 from ...loader import Loader
 from ...sources.paths import FormatName, format_of
@@ -32,9 +32,11 @@ HUB = ("huggingface", "hf")
 
 
 class Pipeline:
-    """Stages over named datasets, in the order in which they are called; each gives the pipeline back.
+    """Stages over named datasets, in the order in which they are called; each gives the pipeline
+    back.
 
-    `build` gives a `penstock.Loader`: `for batch in loader`, `state_dict()`, `load_state_dict(state)`, ranks found by
+    `build` gives a `penstock.Loader`: `for batch in loader`, `state_dict()`,
+        `load_state_dict(state)`, ranks found by
     themselves. Nothing is read before, except by `save`.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
@@ -61,7 +63,9 @@ class Pipeline:
 
     def source(self) -> Self:
         """Open the datasets."""
-        self._data = {str(one.name): open_rows(one, self.config.streaming) for one in self.config.datasets}
+        self._data = {
+            str(one.name): open_rows(one, self.config.streaming) for one in self.config.datasets
+        }
         return self
 
     def tokenize(self) -> Self:
@@ -77,7 +81,9 @@ class Pipeline:
             call = given if isinstance(given, TokenizerConfig) else TokenizerConfig("")
             if call.max_length is None:
                 call = replace(call, max_length=self.config.tokenize.max_length)
-            data[str(one.name)] = data[str(one.name)].map(Tokenize(known[key], call, replace(one, name=str(one.name))))
+            data[str(one.name)] = data[str(one.name)].map(
+                Tokenize(known[key], call, replace(one, name=str(one.name)))
+            )
         return self
 
     def mix(self) -> Self:
@@ -86,19 +92,24 @@ class Pipeline:
         weights = weighed(asked.weights, asked.schedule, data, "MixStageConfig")
         seed = self.config.seed if asked.seed is None else asked.seed
         inputs = {name: dataset.map(Tag(name)) for name, dataset in data.items()}
-        mixed = mix(inputs, weights, seed=seed or 0, block_size=asked.block_size, stop=asked.stop_strategy)
+        mixed = mix(
+            inputs, weights, seed=seed or 0, block_size=asked.block_size, stop=asked.stop_strategy
+        )
         self._data = {"mixed": mixed}
         return self
 
     def pack(self) -> Self:
-        """Token rows packed into rows of one length, with `attention_mask`, `segment_ids` and `position_ids`."""
+        """Token rows packed into rows of one length, with `attention_mask`, `segment_ids` and
+        `position_ids`."""
         data, asked = self._now("pack"), self.config.pack
         if not asked.enabled:
             return self
         options: dict[str, Any] = {"eos": asked.eos_token_id, "pad": asked.pad_token_id}
         options |= {} if asked.num_packers is None else {"open_rows": asked.num_packers}
         for name, dataset in data.items():
-            rows = dataset.map(tokens_only).pack(asked.seq_length, STRATEGIES[asked.strategy], **options)
+            rows = dataset.map(tokens_only).pack(
+                asked.seq_length, STRATEGIES[asked.strategy], **options
+            )
             rows = rows.map(with_segments if asked.include_segment_ids else without_segments)
             if asked.shuffle_packed:
                 rows = rows.shuffle_buffer(100 * asked.shuffle_buffer_factor, seed=self.config.seed)
@@ -111,19 +122,24 @@ class Pipeline:
         if not asked.enabled:
             return self
         if place()[1] > 1:
-            raise ConfigError("save() on several ranks would write the same files on each: save once, beforehand")
+            raise ConfigError(
+                "save() on several ranks would write the same files on each: save once, beforehand"
+            )
         places = {str(one.name): one for one in self.config.datasets}
         for name, dataset in data.items():
             own = places.get(name)
             folder = own.save_path if own and own.save_path else asked.output_dir
             folder = folder if len(data) == 1 or (own and own.save_path) else f"{folder}/{name}"
             kind = own.save_format if own and own.save_format else asked.format
-            files = write_shards(dataset, local(folder), replace(asked, format=kind), rows_in(dataset))
+            files = write_shards(
+                dataset, local(folder), replace(asked, format=kind), rows_in(dataset)
+            )
             data[name] = read(cast("list[str | Path]", files), name=name)
         return self
 
     def load(self) -> Self:
-        """Batches of rows: mappings of NumPy arrays, token rows padded to the longest of the batch."""
+        """Batches of rows: mappings of NumPy arrays, token rows padded to the longest of the
+        batch."""
         data, asked = self._now("load"), self.config.load
         for name, dataset in data.items():
             if asked.shuffle_buffer_size is not None:
@@ -136,10 +152,14 @@ class Pipeline:
         """The loader over the one dataset that there is now."""
         data, asked = self._now("build", after_load=True), self.config.load
         if len(data) > 1:
-            raise ConfigError(f"build(): there are {len(data)} datasets ({', '.join(data)}); call .mix() before")
+            raise ConfigError(
+                f"build(): there are {len(data)} datasets ({', '.join(data)}); call .mix() before"
+            )
         (dataset,) = data.values()
         workers = asked.prefetch_workers if asked.prefetch_enabled else 0
-        return Loader(dataset, workers=workers, prefetch=asked.prefetch_buffer_size or None, lanes=asked.lanes)
+        return Loader(
+            dataset, workers=workers, prefetch=asked.prefetch_buffer_size or None, lanes=asked.lanes
+        )
 
     def get_data(self) -> dict[str, Dataset]:
         """The datasets as they are after the stages so far."""
@@ -149,7 +169,9 @@ class Pipeline:
         if self._data is None:
             raise ConfigError(f"{stage}(): there are no datasets yet; call .source() first")
         if self._batched and not after_load:
-            raise ConfigError(f"{stage}(): the rows are in batches already; call .{stage}() before .load()")
+            raise ConfigError(
+                f"{stage}(): the rows are in batches already; call .{stage}() before .load()"
+            )
         return self._data
 
 
@@ -157,13 +179,21 @@ def open_rows(one: DatasetConfig, streaming: bool) -> Dataset:
     """The rows of a dataset: of local files, or from the hub."""
     name, kind = str(one.name), one.type
     if kind is not None and kind not in (*FORMATS, *HUB):
-        raise ConfigError(f"the dataset {name!r}: unknown type {kind!r}: one of {', '.join((*FORMATS, *HUB))}")
-    if kind in HUB or (kind is None and isinstance(one.data_files, str) and _is_hub_name(one.data_files)):
+        raise ConfigError(
+            f"the dataset {name!r}: unknown type {kind!r}: one of {', '.join((*FORMATS, *HUB))}"
+        )
+    if kind in HUB or (
+        kind is None and isinstance(one.data_files, str) and _is_hub_name(one.data_files)
+    ):
         rows = dataset_of(_from_hub(one, streaming), name)
     else:
         if one.split != "train" or one.dataset_split_name is not None:
-            raise ConfigError(f"the dataset {name!r}: local files have no splits; name the files of the split")
-        rows = read(one.data_files, FORMATS[kind] if kind else None, name=name, cache=one.cache_path)
+            raise ConfigError(
+                f"the dataset {name!r}: local files have no splits; name the files of the split"
+            )
+        rows = read(
+            one.data_files, FORMATS[kind] if kind else None, name=name, cache=one.cache_path
+        )
     rows = rows if one.num_rows is None else rows.limit(one.num_rows)
     if one.format_callback is None and not one.format_fields:
         return rows
@@ -171,7 +201,11 @@ def open_rows(one: DatasetConfig, streaming: bool) -> Dataset:
 
 
 def _is_hub_name(name: str) -> bool:
-    return not any(letter in name for letter in "*?[{") and format_of(Path(name)) is None and not Path(name).exists()
+    return (
+        not any(letter in name for letter in "*?[{")
+        and format_of(Path(name)) is None
+        and not Path(name).exists()
+    )
 
 
 def _from_hub(one: DatasetConfig, streaming: bool) -> Any:
@@ -193,18 +227,25 @@ def rows_in(dataset: Dataset) -> int | None:
     elif not endless(dataset.flow):
         return None
     raise ConfigError(
-        "save(): the mixture never ends with stop_strategy='restart'; choose 'all_exhausted', or save before mix()"
+        "save(): the mixture never ends with stop_strategy='restart'; choose 'all_exhausted', or "
+        "save before mix()"
     )
 
 
 def tokens_only(row: Mapping[str, Any]) -> dict[str, Any]:
     """What packing takes: the tokens, and where they are from."""
-    return {name: value for name, value in row.items() if name == "input_ids" or name.startswith("__")}
+    return {
+        name: value for name, value in row.items() if name == "input_ids" or name.startswith("__")
+    }
 
 
 def with_segments(row: Mapping[str, Any]) -> dict[str, Any]:
     """A packed row in the terms of `transformers`."""
-    return {**without_segments(row), "segment_ids": row["segment_ids"], "position_ids": row["positions"]}
+    return {
+        **without_segments(row),
+        "segment_ids": row["segment_ids"],
+        "position_ids": row["positions"],
+    }
 
 
 def without_segments(row: Mapping[str, Any]) -> dict[str, Any]:

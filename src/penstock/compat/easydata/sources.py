@@ -1,4 +1,5 @@
-"""Sharded sources: named shards, each of which can be opened, also at a row; mixed or one after the other."""
+"""Sharded sources: named shards, each of which can be opened, also at a row; mixed or one after the
+other."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...dataset import Dataset
+from ...engine.mixing import Stop
+from ...engine.runtime.iterator import DatasetIterator
 from ...errors import ConfigError
 from ...inputs import mix, read
-from ...mixing import Stop
-from ...runtime.iterator import DatasetIterator
 from ...sources.paths import FormatName, find
 from .inputs import dataset_of, is_stream
 from .mixture import weighed
@@ -23,8 +24,9 @@ Paths = str | Sequence[str]
 class ShardedSource(ABC):
     """What all sharded sources here share: `dataset` is the whole as a dataset of the core.
 
-    `open_shard` gives an iterator with `state_dict()` and `load_state_dict()`; `open_shard_at_row` is at the row at
-    once where the rows can be read at random (files, map-style datasets, mixtures of these).
+    `open_shard` gives an iterator with `state_dict()` and `load_state_dict()`; `open_shard_at_row`
+    is at the row at once where the rows can be read at random (files, map-style datasets, mixtures
+    of these).
     """
 
     @property
@@ -59,7 +61,9 @@ class ShardedSource(ABC):
 
     def _named(self, name: str) -> Dataset:
         if name not in self.shard_names:
-            raise ConfigError(f"there is no shard {name!r}; the shards are {', '.join(self.shard_names)}")
+            raise ConfigError(
+                f"there is no shard {name!r}; the shards are {', '.join(self.shard_names)}"
+            )
         return self._shard(name)
 
 
@@ -95,9 +99,14 @@ class FilesShardedSource(ShardedSource):
 
     format: FormatName
 
-    def __init__(self, data_files: Paths, storage_options: Any = None, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, data_files: Paths, storage_options: Any = None, columns: Sequence[str] | None = None
+    ) -> None:
         if storage_options is not None:
-            raise ConfigError("storage_options are for object stores, which cannot be read yet: copy the files here")
+            raise ConfigError(
+                "storage_options are for object stores, which cannot be read yet: copy the files "
+                "here"
+            )
         self._files = [path.as_posix() for path in find(data_files)]
         self._columns = columns
         self._dataset = read(self._files, self.format, columns)
@@ -137,7 +146,8 @@ class ArrowShardedSource(FilesShardedSource):
 
 
 class JsonShardedSource(FilesShardedSource):
-    """JSON Lines (`.jsonl`, also packed), and `.json` files of lines or of one array: the file itself says which."""
+    """JSON Lines (`.jsonl`, also packed), and `.json` files of lines or of one array: the file
+    itself says which."""
 
     format = "jsonl"
 
@@ -153,7 +163,9 @@ class TextShardedSource(FilesShardedSource):
 
     format = "text"
 
-    def __init__(self, data_files: Paths, storage_options: Any = None, text_field: str = "text") -> None:
+    def __init__(
+        self, data_files: Paths, storage_options: Any = None, text_field: str = "text"
+    ) -> None:
         super().__init__(data_files, storage_options)
         self._renamed = None if text_field == "text" else Renamed(text_field)
 
@@ -213,7 +225,11 @@ class CompositeShardedSource(ShardedSource):
 
     def _shard(self, name: str) -> Dataset:
         source, shard = self._shards[name]
-        return source._named(shard) if isinstance(source, ShardedSource) else dataset_of(OneShard(source, shard), name)
+        return (
+            source._named(shard)
+            if isinstance(source, ShardedSource)
+            else dataset_of(OneShard(source, shard), name)
+        )
 
 
 class OneShard:
@@ -227,12 +243,13 @@ class OneShard:
 
 
 class MixedShardedSource(ShardedSource):
-    """Sources mixed by weight, or by a schedule of weights over the samples given; one shard, `mixed_shard_0`.
+    """Sources mixed by weight, or by a schedule of weights over the samples given; one shard,
+    `mixed_shard_0`.
 
-    Rows are copies with `__source__`, the name in `sources`. Where a source is a mixture itself, rows also have
-    `__source_path__`, the names from the outermost to the innermost ("web/wiki"). Without a `seed` it is 0, so two runs
-    are equal. With a `weight_scheduler` its weights hold, and `weights` are only checked. The rules are those of
-    `penstock.mixing`.
+    Rows are copies with `__source__`, the name in `sources`. Where a source is a mixture itself,
+    rows also have `__source_path__`, the names from the outermost to the innermost ("web/wiki").
+    Without a `seed` it is 0, so two runs are equal. With a `weight_scheduler` its weights hold, and
+    `weights` are only checked. The rules are those of `penstock.engine.mixing`.
 
     >>> mixed = MixedShardedSource({"a": HFDatasetShardedSource([{"x": 1}]), "b": HFDatasetShardedSource([{"x": 2}])})
     >>> rows = mixed.open_shard(mixed.shard_names[0])
@@ -250,13 +267,21 @@ class MixedShardedSource(ShardedSource):
         weight_scheduler: WeightScheduler | None = None,
     ) -> None:
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"MixedShardedSource: the sources are a {type(sources).__name__}; give {{name: source}}")
+            raise ConfigError(
+                f"MixedShardedSource: the sources are a {type(sources).__name__}; give {{name: "
+                f"source}}"
+            )
         schedule = weight_scheduler.schedule if weight_scheduler else None
         self.weights = weighed(weights, schedule, sources, "MixedShardedSource")
         self.seed, self.block_size, self.stop_strategy = seed or 0, block_size, stop_strategy
         nested = any(isinstance(source, MixedShardedSource) for source in sources.values())
-        inputs = {name: dataset_of(source, name).map(Tag(name, nested)) for name, source in sources.items()}
-        self._dataset = mix(inputs, self.weights, seed=self.seed, block_size=block_size, stop=stop_strategy)
+        inputs = {
+            name: dataset_of(source, name).map(Tag(name, nested))
+            for name, source in sources.items()
+        }
+        self._dataset = mix(
+            inputs, self.weights, seed=self.seed, block_size=block_size, stop=stop_strategy
+        )
 
     def __repr__(self) -> str:
         return f"MixedShardedSource(weights={self.weights}, block_size={self.block_size}, {self.stop_strategy!r})"

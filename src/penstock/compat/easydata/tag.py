@@ -25,7 +25,9 @@ class Tag:
         name = self._name
         for row in rows:
             if not isinstance(row, Mapping):
-                raise DataError(f"a row is a {type(row).__name__}; {SOURCE} is added to mappings", where=name)
+                raise DataError(
+                    f"a row is a {type(row).__name__}; {SOURCE} is added to mappings", where=name
+                )
         if not self._nested:
             return [{**row, SOURCE: name} for row in rows]
         inner = [row.get(PATH, row.get(SOURCE)) for row in rows]

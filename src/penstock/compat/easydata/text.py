@@ -14,7 +14,8 @@ from .config import DatasetConfig, PipelineConfig, TokenizerConfig
 
 
 class Tokenize:
-    """Rows as tokens: `input_ids`, `attention_mask`, and the fields that are kept; many texts a call."""
+    """Rows as tokens: `input_ids`, `attention_mask`, and the fields that are kept; many texts a
+    call."""
 
     def __init__(self, tokenizer: Any, call: TokenizerConfig, dataset: DatasetConfig) -> None:
         self._tokens, self._dataset = Tokenise(_Call(tokenizer, call)), dataset
@@ -31,7 +32,11 @@ class Tokenize:
 
     def _row(self, tokens: Any, row: Mapping[str, Any]) -> dict[str, Any]:
         mask = {"attention_mask": np.ones_like(tokens)} if self._mask else {}
-        return {"input_ids": tokens, **mask, **{name: self._field(row, name) for name in self._kept}}
+        return {
+            "input_ids": tokens,
+            **mask,
+            **{name: self._field(row, name) for name in self._kept},
+        }
 
     def _text(self, row: Mapping[str, Any]) -> str:
         text = self._field(row, self._dataset.content_field)
@@ -45,7 +50,8 @@ class Tokenize:
     def _field(self, row: Mapping[str, Any], name: str) -> Any:
         if name not in row:
             raise DataError(
-                f"a row has no field {name!r}, only {', '.join(row)}: set content_field or additional_fields",
+                f"a row has no field {name!r}, only {', '.join(row)}: set content_field or "
+                "additional_fields",
                 where=str(self._dataset.name),
             )
         return row[name]
@@ -57,17 +63,24 @@ class _Call:
     def __init__(self, tokenizer: Any, call: TokenizerConfig) -> None:
         cut = call.truncation and call.max_length is not None
         self._tokenizer, self._special = tokenizer, call.add_special_tokens
-        self._cut: dict[str, Any] = {"truncation": cut, "max_length": call.max_length if cut else None}
+        self._cut: dict[str, Any] = {
+            "truncation": cut,
+            "max_length": call.max_length if cut else None,
+        }
         self([""])  # the tokenizer takes its settings over now, not in several threads at once
 
     def __call__(self, texts: list[str]) -> Any:
-        return self._tokenizer(texts, **self._cut, padding=False, add_special_tokens=self._special)["input_ids"]
+        return self._tokenizer(texts, **self._cut, padding=False, add_special_tokens=self._special)[
+            "input_ids"
+        ]
 
 
 class Formatted:
     """Rows after `format_callback` and `format_fields`."""
 
-    def __init__(self, name: str, callback: Callable[[Any], Any] | None, fields: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, name: str, callback: Callable[[Any], Any] | None, fields: Mapping[str, str] | None
+    ) -> None:
         self._name, self._callback, self._fields = name, callback, dict(fields or {})
 
     def __call__(self, row: Any) -> dict[str, Any]:
@@ -90,7 +103,8 @@ def tokenizer_of(config: PipelineConfig, dataset: DatasetConfig) -> TokenizerCon
 
 
 def load_tokenizer(given: Any, extra: Mapping[str, Any]) -> Any:
-    """A tokenizer: an object that is one, a `tokenizer.json`, a local folder, or a name on the hub."""
+    """A tokenizer: an object that is one, a `tokenizer.json`, a local folder, or a name on the
+    hub."""
     if not isinstance(given, str | TokenizerConfig):
         return given
     try:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ...base.weights import check_weights
+from ...engine.base.weights import check_weights
 from ...errors import ConfigError
 from ...schedule import Interpolation, Schedule
 
 
 def check_sum(weights: Mapping[str, float], where: str) -> None:
-    """Refuse weights that are no shares: what a schedule point and a mix stage are given must sum to 1."""
+    """Refuse weights that are no shares: what a schedule point and a mix stage are given must sum
+    to 1."""
     check_weights(weights, where)
     total = fsum(weights.values())
     if abs(total - 1) > 1e-6:
@@ -35,21 +36,25 @@ class WeightSchedulePoint:
 
 
 class WeightScheduler:
-    """Weights as a function of the samples given so far; "step", "linear" or "cosine" between the points.
+    """Weights as a function of the samples given so far; "step", "linear" or "cosine" between the
+    points.
 
-    With batches of 256, `step=10_000` is reached at training step 39: multiply by the samples of a training step where
-    training steps are meant.
+    With batches of 256, `step=10_000` is reached at training step 39: multiply by the samples of a
+    training step where training steps are meant.
 
     >>> points = [WeightSchedulePoint(0, {"a": 0.2, "b": 0.8}), WeightSchedulePoint(10_000, {"a": 0.5, "b": 0.5})]
     >>> WeightScheduler(points, interpolation="linear").get_weights(5_000)
     {'a': 0.35, 'b': 0.65}
     """
 
-    def __init__(self, schedule: Sequence[WeightSchedulePoint], interpolation: Interpolation = "step") -> None:
+    def __init__(
+        self, schedule: Sequence[WeightSchedulePoint], interpolation: Interpolation = "step"
+    ) -> None:
         self.schedule = Schedule([(point.step, point.weights) for point in schedule], interpolation)
 
     def get_weights(self, step: int) -> dict[str, float]:
-        """The weights at a step, of sum 1; before the first point and after the last one the end ones."""
+        """The weights at a step, of sum 1; before the first point and after the last one the end
+        ones."""
         return self.schedule.weights(step)
 
     @property

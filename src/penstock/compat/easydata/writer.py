@@ -10,11 +10,23 @@ from ...errors import ConfigError
 from ...writing import RowFormat, write_rows
 from .config import SaveStageConfig
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+}
 
 
-def write_shards(rows: Iterable[Any], folder: Path, config: SaveStageConfig, total: int | None) -> list[Path]:
-    """Write rows to `shard-00000...` in a folder; returns the files. `total` is the number of rows, if it is known."""
+def write_shards(
+    rows: Iterable[Any], folder: Path, config: SaveStageConfig, total: int | None
+) -> list[Path]:
+    """Write rows to `shard-00000...` in a folder; returns the files. `total` is the number of rows,
+    if it is known."""
     most, counts = size_of(config.max_shard_size), _counts(config.num_shards, total)
     form = cast(RowFormat, config.format)
     return write_rows(rows, folder, form, config.compression, most, counts, total, config.overwrite)
@@ -33,7 +45,9 @@ def size_of(given: str | int) -> int:
     except (ValueError, KeyError):
         size = 0
     if size < 1:
-        raise ConfigError(f"max_shard_size={given!r}: give a number of bytes, such as '500MB' or '1GiB'")
+        raise ConfigError(
+            f"max_shard_size={given!r}: give a number of bytes, such as '500MB' or '1GiB'"
+        )
     return size
 
 
@@ -42,7 +56,13 @@ def _counts(files: int | None, total: int | None) -> list[int] | None:
     if files is None:
         return None
     if total is None:
-        raise ConfigError("SaveStageConfig(num_shards=...): the number of rows is not known beforehand; leave it out")
+        raise ConfigError(
+            "SaveStageConfig(num_shards=...): the number of rows is not known beforehand; leave it "
+            "out"
+        )
     if not 1 <= files <= total:
-        raise ConfigError(f"SaveStageConfig(num_shards={files}): there are {total} rows; from 1 to that many files")
+        raise ConfigError(
+            f"SaveStageConfig(num_shards={files}): there are {total} rows; from 1 to that many "
+            "files"
+        )
     return [total * (i + 1) // files - total * i // files for i in range(files)]

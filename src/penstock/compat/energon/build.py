@@ -1,4 +1,5 @@
-"""From a path and settings to a dataset: what is read, in which order, and what the task encoder makes of it."""
+"""From a path and settings to a dataset: what is read, in which order, and what the task encoder
+makes of it."""
 
 from __future__ import annotations
 
@@ -8,11 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ...dataset import Dataset
+from ...engine.graph.build import Builder
 from ...errors import ConfigError
-from ...graph.build import Builder
 from ...inputs import mix
 from .config import WorkerConfig, refuse
-from .datasets import Counts, SavableDataset, batched, block_of, dealt, limited, on_all_ranks, total, unique
+from .datasets import (
+    Counts,
+    SavableDataset,
+    batched,
+    block_of,
+    dealt,
+    limited,
+    on_all_ranks,
+    total,
+    unique,
+)
 from .metadataset import Blend, Leaf, Tree, leaves, parse
 from .reading import KEEP, Encoder, Order, Reading
 
@@ -42,23 +53,32 @@ def get_train_dataset(
 ) -> SavableDataset:
     """Batches for training, without an end (`repeat=False`: one pass).
 
-    `path` is a prepared folder, a prepared `.jsonl` file, a metadataset (a `.yaml` file or a mapping), or a dataset of
-    the core.
+    `path` is a prepared folder, a prepared `.jsonl` file, a metadataset (a `.yaml` file or a
+    mapping), or a dataset of the core.
 
-    Every pass has a new order. Samples lie in files with random access, so it is a full shuffle as a rule, which mixes
-    better than any buffer. `max_samples_per_sequence=m` keeps reading local: runs of `m` neighbours are shuffled among
-    each other, and their samples within windows of `parallel_shard_iters` (16) runs, or as many as hold
-    `shuffle_buffer_size` samples if that is more. `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one;
-    `None` does not shuffle, but for a buffer of `shuffle_buffer_size`.
+    Every pass has a new order. Samples lie in files with random access, so it is a full shuffle as
+    a rule, which mixes better than any buffer. `max_samples_per_sequence=m` keeps reading local:
+    runs of `m` neighbours are shuffled among each other, and their samples within windows of
+    `parallel_shard_iters` (16) runs, or as many as hold `shuffle_buffer_size` samples if that is
+    more. `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one; `None` does not
+    shuffle, but for a buffer of `shuffle_buffer_size`.
 
-    `virtual_epoch_length` ends a `for` over the loader after so many batches of a rank. Images are decoded as
-    `image_decode` says, else as the encoder's `decoder`. `sample_type` replaces the type that the folder names,
-    `sample_loader` makes the fields from the decoded parts, in place of the folder's own code, which is never run.
+    `virtual_epoch_length` ends a `for` over the loader after so many batches of a rank. Images are
+    decoded as `image_decode` says, else as the encoder's `decoder`. `sample_type` replaces the type
+    that the folder names, `sample_loader` makes the fields from the decoded parts, in place of the
+    folder's own code, which is never run.
     """
     config = worker_config or WorkerConfig()
     refuse("get_train_dataset", config.agreed(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
-    base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config, shuffle_over_epochs_multiplier)
+    base = Leaf(
+        Path(),
+        split_part,
+        subflavors or {},
+        dataset_config,
+        split_config,
+        shuffle_over_epochs_multiplier,
+    )
     order = Order(shuffle_buffer_size, max_samples_per_sequence, parallel_shard_iters)
     train = _Train(reading, order, config.seed_offset, repeat)
     samples, once, name = train.samples(path, base)
@@ -70,7 +90,9 @@ def get_train_dataset(
         drops=True,
     )
     if virtual_epoch_length < 0:
-        raise ConfigError(f"virtual_epoch_length={virtual_epoch_length}: a number of batches, 0 for none")
+        raise ConfigError(
+            f"virtual_epoch_length={virtual_epoch_length}: a number of batches, 0 for none"
+        )
     if virtual_epoch_length and not repeat:
         core = core.repeat()
     count = once if reading.one_to_one(packing_buffer_size) else None
@@ -94,20 +116,28 @@ def get_val_dataset(
     limit: int | None = None,
     **options: Any,
 ) -> SavableDataset:
-    """Batches for validation: every sample once, in the order of the data, datasets one after the other.
+    """Batches for validation: every sample once, in the order of the data, datasets one after the
+    other.
 
-    Weights and repetitions of metadatasets do not count. `limit` is a number of batches of a rank. Other settings are
-    those of `get_val_datasets`.
+    Weights and repetitions of metadatasets do not count. `limit` is a number of batches of a rank.
+    Other settings are those of `get_val_datasets`.
     """
     found = get_val_datasets(
-        path, batch_size=batch_size, split_part=split_part, worker_config=worker_config, _joined=True, **options
+        path,
+        batch_size=batch_size,
+        split_part=split_part,
+        worker_config=worker_config,
+        _joined=True,
+        **options,
     )
     [(dataset, _)] = found
     if limit is None:
         return dataset
     items = on_all_ranks(limit, dataset.worker_config)
     once = None if dataset.once is None else limited(dataset.once, items)
-    return SavableDataset(dataset.core.limit(items), dataset.worker_config, name=dataset.name, once=once)
+    return SavableDataset(
+        dataset.core.limit(items), dataset.worker_config, name=dataset.name, once=once
+    )
 
 
 def get_val_datasets(
@@ -140,7 +170,13 @@ def get_val_datasets(
         found = [(reading.leaf(ref), [ref], _name(ref)) for ref in refs]
     if _joined:
         first, *rest = (samples for samples, _, _ in found)
-        found = [(first.concat(*rest) if rest else first, [ref for _, refs, _ in found for ref in refs], found[0][2])]
+        found = [
+            (
+                first.concat(*rest) if rest else first,
+                [ref for _, refs, _ in found for ref in refs],
+                found[0][2],
+            )
+        ]
     out = list[tuple[SavableDataset, list[Leaf]]]()
     for samples, refs, name in found:
         core = reading.encoder.build(
@@ -193,13 +229,22 @@ class _Train:
     ) -> tuple[Dataset, Counts | None]:
         """Each input as often as its number says, exactly; all of them end together."""
         if any(isinstance(part, Blend) and not part.epochized for part, _ in tree.parts):
-            raise ConfigError(f"{tree.where}: a blend has no end, so it cannot be repeated within blend_epochized")
+            raise ConfigError(
+                f"{tree.where}: a blend has no end, so it cannot be repeated within blend_epochized"
+            )
         if any(leaf.multiplier not in (1, None) for part, _ in tree.parts for leaf in leaves(part)):
-            raise ConfigError(f"{tree.where}: shuffle_over_epochs_multiplier must be 1 or null within blend_epochized")
-        counts = {name: int(_exact(shares[name]) * len(samples)) for name, samples in inputs.items()}
+            raise ConfigError(
+                f"{tree.where}: shuffle_over_epochs_multiplier must be 1 or null within "
+                "blend_epochized"
+            )
+        counts = {
+            name: int(_exact(shares[name]) * len(samples)) for name, samples in inputs.items()
+        }
         for name, count in counts.items():
             if not count:
-                raise ConfigError(f"{tree.where}: {shares[name]} repetitions of {name} are no sample at all")
+                raise ConfigError(
+                    f"{tree.where}: {shares[name]} repetitions of {name} are no sample at all"
+                )
         return mix(inputs, counts, seed=self.seed, max_epochs=shares), dealt(sum(counts.values()))
 
 

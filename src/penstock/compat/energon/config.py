@@ -7,37 +7,46 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...base import machine
+from ...engine.base import machine
+from ...engine.streams.journal import OnError
 from ...errors import ConfigError
 from ...media import images
-from ...streams.journal import OnError
 
 
 def log_exception(*failure: Any) -> None:
-    """As `WorkerConfig(global_error_handler=...)`: another sample of the dataset takes the place of one that
-    fails, and the loader's journal tells of both.
+    """As `WorkerConfig(global_error_handler=...)`: another sample of the dataset takes the place of
+    one that fails, and the loader's journal tells of both.
     """
 
 
 def reraise_exception(*failure: Any) -> None:
-    """As `WorkerConfig(global_error_handler=...)`: the first sample that fails ends the run. The default."""
+    """As `WorkerConfig(global_error_handler=...)`: the first sample that fails ends the run. The
+    default."""
 
 
-_POLICIES: Mapping[Any, OnError] = {None: "raise", reraise_exception: "raise", log_exception: "quarantine"}
+_POLICIES: Mapping[Any, OnError] = {
+    None: "raise",
+    reraise_exception: "raise",
+    log_exception: "quarantine",
+}
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Our rank and the world size (found by themselves where not given), threads, seed, and what to do about failures.
+    """Our rank and the world size (found by themselves where not given), threads, seed, and what to
+    do about failures.
 
-    - `num_workers` threads compute ahead; their number changes nothing in the stream, nor in a state. 0: inline.
-    - `data_parallel_group`: the torch.distributed group whose ranks share out the data; equal ranks get the same.
-      Rank and world size are found from it where not given.
+    - `num_workers` threads compute ahead; their number changes nothing in the stream, nor in a
+      state. 0: inline.
+    - `data_parallel_group`: the torch.distributed group whose ranks share out the data; equal ranks
+      get the same. Rank and world size are found from it where not given.
     - `seed_offset`: another one gives another order, and other random numbers.
-    - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which puts another sample of the
-      dataset in the place of one that fails, until `max_errors` failed.
-    - `lanes`: a run is made of a fixed number of lanes, dealt out to the ranks; by default as many as there are ranks.
-      It can go on with any number of ranks that divides it: give `lanes=64` to a run that may grow to 64 ranks.
+    - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which puts another
+      sample of the dataset in the place of one that fails, until `max_errors` failed.
+    - `lanes`: a run is made of a fixed number of lanes, dealt out to the ranks; by default as many
+      as there are ranks.
+      It can go on with any number of ranks that divides it: give `lanes=64` to a run that may grow
+          to 64 ranks.
 
     >>> WorkerConfig(rank=1, world_size=4).place()
     (1, 4)
@@ -57,22 +66,32 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         if (self.rank is None) != (self.world_size is None):
-            raise ConfigError(f"rank={self.rank}, world_size={self.world_size}: give both or neither")
+            raise ConfigError(
+                f"rank={self.rank}, world_size={self.world_size}: give both or neither"
+            )
         if self.restore_error_handler not in (None, reraise_exception):
-            raise ConfigError("restore_error_handler: a state that cannot be restored is always an error; leave it out")
+            raise ConfigError(
+                "restore_error_handler: a state that cannot be restored is always an error; leave "
+                "it out"
+            )
         if self.worker_debug_path is not None or self.worker_log_level:
             raise ConfigError(
-                "worker_debug_path and worker_log_level: there are no logs of workers; loader.core.keys() tells what "
+                "worker_debug_path and worker_log_level: there are no logs of workers; "
+                "loader.core.keys() tells what "
                 "an item is made of, loader.core.journal which samples failed"
             )
         if self.global_error_handler not in _POLICIES:
             raise ConfigError(
-                "global_error_handler: reraise_exception (the first failure ends the run) or log_exception (another "
-                "sample takes its place; the loader's journal has source, index and error) can be chosen"
+                "global_error_handler: reraise_exception (the first failure ends the run) or "
+                "log_exception (another "
+                "sample takes its place; the loader's journal has source, index and error) can be "
+                "chosen"
             )
 
     @classmethod
-    def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
+    def default_worker_config(
+        cls, num_workers: int = 4, data_parallel_group: Any = None
+    ) -> WorkerConfig:
         """The rank and world size of this process, and four threads."""
         rank, world_size = cls(data_parallel_group=data_parallel_group).place()
         return cls(rank, world_size, num_workers, data_parallel_group)
@@ -85,7 +104,11 @@ class WorkerConfig:
     def agreed(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Options without a `handler` that says what this says."""
         agree = "handler" in options and _POLICIES.get(options["handler"]) == self.on_error
-        return {name: value for name, value in options.items() if name != "handler"} if agree else options
+        return (
+            {name: value for name, value in options.items() if name != "handler"}
+            if agree
+            else options
+        )
 
     def place(self) -> tuple[int, int]:
         """Rank and world size."""
@@ -104,9 +127,10 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class SampleDecoder:
-    """How the parts of samples are decoded: images as `image_decode` says (see `penstock.media.decode_image`), text
-    and JSON as what they are; `image_decode=None` leaves images as bytes. As class attribute `decoder` of a task
-    encoder; `decoder = None` leaves all parts as bytes.
+    """How the parts of samples are decoded: images as `image_decode` says (see
+    `penstock.media.decode_image`), text and JSON as what they are; `image_decode=None` leaves
+    images as bytes. As class attribute `decoder` of a task encoder; `decoder = None` leaves all
+    parts as bytes.
 
     >>> SampleDecoder(image_decode="pil").parts()
     Decode(kind='pil', orient=False)
@@ -149,8 +173,8 @@ _REASONS = {
 }
 
 
-# What these ask for holds anyway: a state is exact after every item, every function can be resumed, and nothing has to
-# be collected.
+# What these ask for holds anyway: a state is exact after every item, every function can be resumed,
+# and nothing has to be collected.
 _HELD = {
     "checkpoint_every_min_n_samples", "checkpoint_every_sec", "gc_collect_every_n_steps", "n_checkpoints",
     "stateless_map_fn",
@@ -158,9 +182,14 @@ _HELD = {
 
 
 def refuse(call: str, options: Mapping[str, Any]) -> None:
-    """Settings whose promise would not be kept are refused by name; those that ask for nothing are not."""
+    """Settings whose promise would not be kept are refused by name; those that ask for nothing are
+    not."""
     for name, value in options.items():
         if name in _HELD or (value is None and name in _REASONS):
             continue
         reason = _REASONS.get(name)
-        raise ConfigError(f"{call}: {name}= is not supported: {reason}" if reason else f"{call}: no setting {name!r}")
+        raise ConfigError(
+            f"{call}: {name}= is not supported: {reason}"
+            if reason
+            else f"{call}: no setting {name!r}"
+        )

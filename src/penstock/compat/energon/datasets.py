@@ -9,22 +9,23 @@ from math import ceil, lcm
 from typing import Any, cast
 
 from ...dataset import Dataset
+from ...engine.graph.tail import has_tail
+from ...engine.runtime.iterator import DatasetIterator
 from ...errors import ConfigError, IndexedError, Skip
-from ...graph.tail import has_tail
 from ...inputs import mix
-from ...runtime.iterator import DatasetIterator
 from .config import WorkerConfig, refuse
 
 Counts = Callable[[int, int], list[int]]
-"""How many items a pass gives on each lane of a run with so many lanes: the first pass, or one of those that follow."""
+"""How many items a pass gives on each lane of a run with so many lanes: the first pass, or one of
+those that follow."""
 
 
 class SavableDataset:
     """A dataset of this API: `core` is the pipeline, the rest says how a loader runs it.
 
-    `once` is how many items one pass over all samples gives where hooks drop and multiply none (None: not known),
-    `endless` whether passes follow each other without an end, `epoch_length` after how many items of a rank a `for`
-    over a loader ends. `len` is that of our rank.
+    `once` is how many items one pass over all samples gives where hooks drop and multiply none
+    (None: not known), `endless` whether passes follow each other without an end, `epoch_length`
+    after how many items of a rank a `for` over a loader ends. `len` is that of our rank.
     """
 
     def __init__(
@@ -51,11 +52,14 @@ class SavableDataset:
         if self.epoch_length is not None:
             return self.epoch_length
         if self.once is None:
-            raise IndexedError(f"len() of {self.name}: how many items there are is known when they were packed")
+            raise IndexedError(
+                f"len() of {self.name}: how many items there are is known when they were packed"
+            )
         rank, world_size = config.place()
         if lanes % world_size:
             raise IndexedError(
-                f"len() of {self.name}: {world_size} ranks cannot share out the {lanes} lanes of the run, so how many "
+                f"len() of {self.name}: {world_size} ranks cannot share out the {lanes} lanes of "
+                "the run, so how many "
                 "items each has is known when they were given"
             )
         if has_tail(self.core.flow):  # batches are those of a rank, whatever its lanes
@@ -71,16 +75,22 @@ def _parts(
         raise ConfigError(f"{call}: no datasets")
     for dataset in datasets:
         if not isinstance(dataset, SavableDataset):
-            raise ConfigError(f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset")
+            raise ConfigError(
+                f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset"
+            )
         if dataset.epoch_length is not None:
-            raise ConfigError(f"{call}: an input has a virtual epoch; put EpochizeDataset around the whole")
+            raise ConfigError(
+                f"{call}: an input has a virtual epoch; put EpochizeDataset around the whole"
+            )
     found = cast("list[SavableDataset]", list(datasets))
     if config is None and any(part.worker_config != found[0].worker_config for part in found):
         raise ConfigError(f"{call}: the inputs have different worker configs; give one to {call}")
     return found, config or found[0].worker_config
 
 
-def _weighted(call: str, pairs: Sequence[Any], config: WorkerConfig | None, block_size: int | None) -> SavableDataset:
+def _weighted(
+    call: str, pairs: Sequence[Any], config: WorkerConfig | None, block_size: int | None
+) -> SavableDataset:
     """Inputs drawn from by weight, exactly in every block and in random order inside."""
     for pair in pairs:
         if not isinstance(pair, tuple) or len(cast("tuple[Any, ...]", pair)) != 2:
@@ -97,18 +107,23 @@ def _weighted(call: str, pairs: Sequence[Any], config: WorkerConfig | None, bloc
         stop="restart" if endless else "all_exhausted",
     )
     once = total(part.once for part in parts)
-    return SavableDataset(core, config, name=call, once=once, endless=any(part.endless for part in parts))
+    return SavableDataset(
+        core, config, name=call, once=once, endless=any(part.endless for part in parts)
+    )
 
 
 class BlendDataset(SavableDataset):
     """Whole items (batches) of datasets, drawn by weight: `BlendDataset((a, 0.6), (b, 0.4))`.
 
-    Weights are relative. Counts are exact in every small block (10 items here: 6 and 4), in random order inside. An
-    input that ends drops out, the others share its weight; the blend ends with the last.
+    Weights are relative. Counts are exact in every small block (10 items here: 6 and 4), in random
+    order inside. An input that ends drops out, the others share its weight; the blend ends with the
+    last.
     """
 
     def __init__(
-        self, *dataset_weights: tuple[SavableDataset, float], worker_config: WorkerConfig | None = None
+        self,
+        *dataset_weights: tuple[SavableDataset, float],
+        worker_config: WorkerConfig | None = None,
     ) -> None:
         self.__dict__.update(vars(_weighted("BlendDataset", dataset_weights, worker_config, None)))
 
@@ -116,8 +131,9 @@ class BlendDataset(SavableDataset):
 class MixBatchDataset(SavableDataset):
     """Batches mixed of the items of datasets: `batch_size` items each, made one by `batch_mix_fn`.
 
-    Counts follow the weights inside every batch, within 2, and exactly over batches; the order inside is random.
-    Inputs give batches of one sample. `batch_mix_fn` may be a generator, or raise `SkipSample`.
+    Counts follow the weights inside every batch, within 2, and exactly over batches; the order
+    inside is random. Inputs give batches of one sample. `batch_mix_fn` may be a generator, or raise
+    `SkipSample`.
     """
 
     def __init__(
@@ -130,24 +146,37 @@ class MixBatchDataset(SavableDataset):
         mixed = _weighted("MixBatchDataset", dataset_weights, worker_config, batch_size)
         core = mixed.core.batch(batch_size, collate=list).flat_map(_Listed(batch_mix_fn))
         once = batched(mixed.once, batch_size)
-        super().__init__(core, mixed.worker_config, name="MixBatchDataset", once=once, endless=mixed.endless)
+        super().__init__(
+            core, mixed.worker_config, name="MixBatchDataset", once=once, endless=mixed.endless
+        )
 
 
 class ConcatDataset(SavableDataset):
     """One dataset after the other; for validation."""
 
-    def __init__(self, *datasets: SavableDataset, worker_config: WorkerConfig | None = None) -> None:
+    def __init__(
+        self, *datasets: SavableDataset, worker_config: WorkerConfig | None = None
+    ) -> None:
         parts, config = _parts("ConcatDataset", datasets, worker_config)
         if any(part.endless for part in parts):
-            raise ConfigError("ConcatDataset: an input never ends, and hides those behind it; use BlendDataset")
+            raise ConfigError(
+                "ConcatDataset: an input never ends, and hides those behind it; use BlendDataset"
+            )
         first, *rest = (part.core for part in parts)
-        super().__init__(first.concat(*rest), config, name="ConcatDataset", once=total(part.once for part in parts))
+        super().__init__(
+            first.concat(*rest),
+            config,
+            name="ConcatDataset",
+            once=total(part.once for part in parts),
+        )
 
 
 class EpochizeDataset(SavableDataset):
-    """A `for` over the loader ends after `length` items of a rank, and the next one goes on from there.
+    """A `for` over the loader ends after `length` items of a rank, and the next one goes on from
+    there.
 
-    Or after `num_epochs` passes over all that there is: as many items as those have, shared out to the ranks. A dataset
+    Or after `num_epochs` passes over all that there is: as many items as those have, shared out to
+        the ranks. A dataset
     that ends begins anew.
     """
 
@@ -160,15 +189,25 @@ class EpochizeDataset(SavableDataset):
     ) -> None:
         [part], config = _parts("EpochizeDataset", [dataset], worker_config)
         if (length is None) == (num_epochs is None) or (length or num_epochs or 0) < 1:
-            raise ConfigError(f"EpochizeDataset(length={length}, num_epochs={num_epochs}): one of them, at least 1")
+            raise ConfigError(
+                f"EpochizeDataset(length={length}, num_epochs={num_epochs}): one of them, at least "
+                "1"
+            )
         if num_epochs is not None:
             if part.once is None:
-                raise ConfigError("EpochizeDataset: num_epochs needs a dataset of known length; give length=")
+                raise ConfigError(
+                    "EpochizeDataset: num_epochs needs a dataset of known length; give length="
+                )
             length = max(
-                1, sum(part.once(1 if part.endless else config.lane_count(), 0)) * num_epochs // config.place()[1]
+                1,
+                sum(part.once(1 if part.endless else config.lane_count(), 0))
+                * num_epochs
+                // config.place()[1],
             )
         core = part.core if part.endless else part.core.repeat()
-        super().__init__(core, config, name=part.name, once=part.once, endless=True, epoch_length=length)
+        super().__init__(
+            core, config, name=part.name, once=part.once, endless=True, epoch_length=length
+        )
 
 
 class MapDataset(SavableDataset):
@@ -182,11 +221,14 @@ class MapDataset(SavableDataset):
         **options: Any,
     ) -> None:
         refuse("MapDataset", options)
-        copy_with(self, "MapDataset", dataset, worker_config, lambda core: core.flat_map(_Listed(map_fn)))
+        copy_with(
+            self, "MapDataset", dataset, worker_config, lambda core: core.flat_map(_Listed(map_fn))
+        )
 
 
 class BatchDataset(SavableDataset):
-    """Batches of `batch_size` items, made one by `batcher`, which may be a generator function or raise `SkipSample`."""
+    """Batches of `batch_size` items, made one by `batcher`, which may be a generator function or
+    raise `SkipSample`."""
 
     def __init__(
         self,
@@ -206,15 +248,22 @@ class FilterDataset(SavableDataset):
     """The items for which `filter_fn` is true."""
 
     def __init__(
-        self, dataset: SavableDataset, filter_fn: Callable[[Any], bool], worker_config: WorkerConfig | None = None
+        self,
+        dataset: SavableDataset,
+        filter_fn: Callable[[Any], bool],
+        worker_config: WorkerConfig | None = None,
     ) -> None:
-        copy_with(self, "FilterDataset", dataset, worker_config, lambda core: core.filter(filter_fn))
+        copy_with(
+            self, "FilterDataset", dataset, worker_config, lambda core: core.filter(filter_fn)
+        )
 
 
 class LimitDataset(SavableDataset):
     """The first `length` items of each pass, on every rank."""
 
-    def __init__(self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None) -> None:
+    def __init__(
+        self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None
+    ) -> None:
         [part], config = _parts("LimitDataset", [dataset], worker_config)
         items = on_all_ranks(length, config)
         once = limited(None if part.endless else part.once, items)
@@ -225,11 +274,16 @@ class RepeatDataset(SavableDataset):
     """`repeats` passes as one; for ever without a number."""
 
     def __init__(
-        self, dataset: SavableDataset, repeats: int | None = None, worker_config: WorkerConfig | None = None
+        self,
+        dataset: SavableDataset,
+        repeats: int | None = None,
+        worker_config: WorkerConfig | None = None,
     ) -> None:
         [part], config = _parts("RepeatDataset", [dataset], worker_config)
         if repeats is not None and repeats != int(repeats):
-            raise ConfigError(f"RepeatDataset: {repeats} passes; parts of passes are made by blend_epochized")
+            raise ConfigError(
+                f"RepeatDataset: {repeats} passes; parts of passes are made by blend_epochized"
+            )
         core = part.core.repeat(None if repeats is None else int(repeats))
         once = part.once if repeats is None else repeated(part.once, int(repeats))
         super().__init__(core, config, name=part.name, once=once, endless=repeats is None)
@@ -244,7 +298,9 @@ def copy_with(
 ) -> None:
     """Set up a dataset as another one with a step behind; epochs stay."""
     if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset")
+        raise ConfigError(
+            f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset"
+        )
     SavableDataset.__init__(
         made,
         step(dataset.core),
@@ -264,12 +320,15 @@ def on_all_ranks(length: int, config: WorkerConfig) -> int:
 
 
 def block_of(weights: Sequence[float]) -> int:
-    """The smallest block, of 10 items or more, in which all counts are whole; 1,000 where that is longer.
+    """The smallest block, of 10 items or more, in which all counts are whole; 1,000 where that is
+    longer.
 
     >>> block_of([0.6, 0.4]), block_of([1, 2]), block_of([0.9998, 0.0002])
     (10, 12, 1000)
     """
-    shares = [Fraction(weight).limit_denominator(10**6) for weight in weights if weight and weight > 0]
+    shares = [
+        Fraction(weight).limit_denominator(10**6) for weight in weights if weight and weight > 0
+    ]
     total = sum(shares)
     block = lcm(*((share / total).denominator for share in shares)) if shares else 1
     return block * ceil(10 / block) if block <= 1000 else 1000
@@ -295,14 +354,18 @@ def dealt(samples: int) -> Counts:
     >>> dealt(7)(3, 0), dealt(7)(3, 1)
     ([3, 2, 2], [2, 3, 2])
     """
-    return lambda lanes, lap: [len(range((lane - lap * samples) % lanes, samples, lanes)) for lane in range(lanes)]
+    return lambda lanes, lap: [
+        len(range((lane - lap * samples) % lanes, samples, lanes)) for lane in range(lanes)
+    ]
 
 
 def batched(once: Counts | None, size: int | None, drop_last: bool = False) -> Counts | None:
     """Batches of what each lane gives."""
     if once is None or size is None:
         return once
-    return lambda lanes, lap: [count // size if drop_last else ceil(count / size) for count in once(lanes, lap)]
+    return lambda lanes, lap: [
+        count // size if drop_last else ceil(count / size) for count in once(lanes, lap)
+    ]
 
 
 def limited(once: Counts | None, n: int) -> Counts:
@@ -315,7 +378,8 @@ def repeated(once: Counts | None, times: int) -> Counts | None:
     if once is None:
         return None
     return lambda lanes, lap: [
-        sum(lane) for lane in zip(*(once(lanes, lap * times + i) for i in range(times)), strict=True)
+        sum(lane)
+        for lane in zip(*(once(lanes, lap * times + i) for i in range(times)), strict=True)
     ]
 
 
@@ -325,7 +389,9 @@ def total(counts: Iterable[Counts | None]) -> Counts | None:
     known = [count for count in found if count is not None]
     if len(known) < len(found):
         return None
-    return lambda lanes, lap: list(map(sum, zip(*(count(lanes, lap) for count in known), strict=True)))
+    return lambda lanes, lap: list(
+        map(sum, zip(*(count(lanes, lap) for count in known), strict=True))
+    )
 
 
 class _Listed:

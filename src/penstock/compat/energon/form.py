@@ -1,7 +1,7 @@
 """How the samples of a prepared folder are made of their parts: its `dataset.yaml`.
 
-Only data is read. Classes are taken by their names, nothing is imported, and code that lies in such a folder is never
-run.
+Only data is read. Classes are taken by their names, nothing is imported, and code that lies in such
+a folder is never run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _MODULE = "megatron.energon"
 
 @dataclass(frozen=True)
 class Form:
-    """What `dataset.yaml` says of samples. Classes are plain names, `code` is what it would have run.
+    """What `dataset.yaml` says of samples. Classes are plain names, `code` is what it would have
+    run.
 
-    `sample_type` is such as "CaptioningSample", or "CrudeSample"; `None` where the file names a class of somebody
-    else's. `options` are all other settings.
+    `sample_type` is such as "CaptioningSample", or "CrudeSample"; `None` where the file names a
+    class of somebody else's. `options` are all other settings.
     """
 
     sample_type: str | None
@@ -41,19 +42,24 @@ class Form:
 
     @cached_property
     def fields(self) -> Fields:
-        """How fields are made of decoded parts; a `ConfigError` where only code of the folder could tell."""
+        """How fields are made of decoded parts; a `ConfigError` where only code of the folder could
+        tell."""
         if self.code:
             raise ConfigError(
-                f"{self.where} asks to run {', '.join(self.code)}, which is never done: pass a function of your own "
+                f"{self.where} asks to run {', '.join(self.code)}, which is never done: pass a "
+                "function of your own "
                 "that makes a sample from its parts"
             )
         if self.field_map is None:
-            raise ConfigError(f"{self.where} has no field_map: pass a function that makes a sample from its parts")
+            raise ConfigError(
+                f"{self.where} has no field_map: pass a function that makes a sample from its parts"
+            )
         return Fields(self.field_map)
 
 
 class Fields:
-    """Fields made of the decoded parts of a sample: `"jpg,png"` is the first that is there, `"json[a]"` a value in one.
+    """Fields made of the decoded parts of a sample: `"jpg,png"` is the first that is there,
+    `"json[a]"` a value in one.
 
     `parts` are the names of all parts that may be needed.
 
@@ -63,7 +69,9 @@ class Fields:
     """
 
     def __init__(self, field_map: Mapping[str, str]) -> None:
-        self._steps = {name: [_access(one) for one in how.split(",")] for name, how in field_map.items()}
+        self._steps = {
+            name: [_access(one) for one in how.split(",")] for name, how in field_map.items()
+        }
         self._map = dict(field_map)
         self.parts = sorted({steps[0] for options in self._steps.values() for steps in options})
 
@@ -75,7 +83,8 @@ class Fields:
         for part, *steps in options:
             if steps and isinstance(sample.get(part), bytes):
                 raise DataError(
-                    f"the field {name!r} is a value in {part!r}, which is still bytes: decode the parts first, with "
+                    f"the field {name!r} is a value in {part!r}, which is still bytes: decode the "
+                    "parts first, with "
                     "penstock.media.Decode",
                     where=where,
                 )
@@ -88,7 +97,8 @@ class Fields:
             return value
         has = ", ".join(part for part in sample if not part.startswith("__"))
         raise DataError(
-            f"the field {name!r} is to be {self._map[name]!r}, which is not in this sample; its parts are {has}",
+            f"the field {name!r} is to be {self._map[name]!r}, which is not in this sample; its "
+            f"parts are {has}",
             where=where,
         )
 
@@ -109,7 +119,9 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
         sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older way to say it
     fields = found.pop("field_map", None)
     if fields is not None:
-        fields = {str(name): str(how) for name, how in meta.mapping(fields, where, "field_map").items()}
+        fields = {
+            str(name): str(how) for name, how in meta.mapping(fields, where, "field_map").items()
+        }
     subflavors = meta.mapping(found.pop("subflavors", None) or {}, where, "subflavors")
     options = {name: value for name, value in found.items() if not name.startswith("__")}
     return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(where))
@@ -122,7 +134,9 @@ def _item(value: Any, step: str) -> Any:
 def _access(how: str) -> list[str]:
     """`json[a][b]` as its steps."""
     part, *rest = how.split("[")
-    if not part or any(not step.endswith("]") or "]" in step[:-1] or len(step) < 2 for step in rest):
+    if not part or any(
+        not step.endswith("]") or "]" in step[:-1] or len(step) < 2 for step in rest
+    ):
         raise ConfigError(f"{how!r} names no part: write 'json', 'json[a]' or 'json[a][0]'")
     return [part, *(step[:-1] for step in rest)]
 
@@ -131,7 +145,9 @@ def _class(found: Any) -> tuple[str | None, tuple[str, ...]]:
     """The name of one of Energon's classes; of any other, what would have to be imported."""
     if not isinstance(found, Mapping):
         return (str(found), ()) if isinstance(found, str) else (None, ())
-    module, name = (str(cast("Mapping[str, Any]", found).get(key, "")) for key in ("__module__", "__class__"))
+    module, name = (
+        str(cast("Mapping[str, Any]", found).get(key, "")) for key in ("__module__", "__class__")
+    )
     if not name:
         return None, ()
     if module == _MODULE or module.startswith(f"{_MODULE}."):

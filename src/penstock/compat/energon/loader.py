@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from ...engine.runtime.states import OnMismatch
 from ...errors import ConfigError, StateError
 from ...loader import Loader
-from ...runtime.states import OnMismatch
 from ...tasks import Batch, pinned
 from .config import WorkerConfig, refuse
 from .datasets import SavableDataset
@@ -19,12 +19,12 @@ State = Mapping[str, Any]
 
 
 class SavableDataLoader:
-    """Iterate to train; `save_state_rank` or `save_state_global` after any step, and restore on any number of ranks.
-    `ps.save` and `ps.restore` take it too, and need no gathering.
+    """Iterate to train; `save_state_rank` or `save_state_global` after any step, and restore on any
+    number of ranks. `ps.save` and `ps.restore` take it too, and need no gathering.
 
-    `num_workers` of the worker config are threads, which compute ahead and change nothing in the stream. `core` is the
-    core's loader, with `keys()`, `journal`, `stats()` and `set_weights()`. Where there is a GPU, batches are put into
-    page-locked memory.
+    `num_workers` of the worker config are threads, which compute ahead and change nothing in the
+    stream. `core` is the core's loader, with `keys()`, `journal`, `stats()` and `set_weights()`.
+    Where there is a GPU, batches are put into page-locked memory.
 
     >>> import penstock as ps
     >>> loader = get_savable_loader(SavableDataset(ps.from_sequence(range(6)).shuffle().repeat(), endless=True))
@@ -39,18 +39,24 @@ class SavableDataLoader:
     """
 
     def __init__(
-        self, dataset: SavableDataset, worker_config: WorkerConfig | None = None, prefetch_factor: int = 2
+        self,
+        dataset: SavableDataset,
+        worker_config: WorkerConfig | None = None,
+        prefetch_factor: int = 2,
     ) -> None:
         if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"get_loader: {type(dataset).__name__} is no dataset of this API; see get_train_dataset (ps.Loader is "
+                f"get_loader: {type(dataset).__name__} is no dataset of this API; see "
+                "get_train_dataset (ps.Loader is "
                 "for datasets of the core)"
             )
         self.dataset, self.worker_config = dataset, worker_config or dataset.worker_config
         if self.worker_config.seed_offset != dataset.worker_config.seed_offset:
             raise ConfigError(
-                f"get_loader: seed_offset={self.worker_config.seed_offset}, but the dataset was made with "
-                f"{dataset.worker_config.seed_offset}, which decides; give it where the dataset is made"
+                f"get_loader: seed_offset={self.worker_config.seed_offset}, but the dataset was "
+                "made with "
+                f"{dataset.worker_config.seed_offset}, which decides; give it where the dataset is "
+                "made"
             )
         self._prefetch = prefetch_factor
         self.core = self._open(self.worker_config.lane_count())
@@ -86,14 +92,19 @@ class SavableDataLoader:
         """Where this rank stands, after the last item it gave: plain JSON."""
         return self.core.state_dict()
 
-    def restore_state_rank(self, state: State | Sequence[State], on_mismatch: OnMismatch = "error") -> None:
-        """Go where a state says, at any time. On another number of ranks, give every rank the list of all states.
+    def restore_state_rank(
+        self, state: State | Sequence[State], on_mismatch: OnMismatch = "error"
+    ) -> None:
+        """Go where a state says, at any time. On another number of ranks, give every rank the list
+        of all states.
 
         A state of another dataset, other weights or another seed is refused with the differences.
         """
         states = [state] if isinstance(state, Mapping) else list(state)
         if not states or not all(isinstance(one, Mapping) for one in states):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise StateError("restore_state: give what save_state_rank or save_state_global returned")
+            raise StateError(
+                "restore_state: give what save_state_rank or save_state_global returned"
+            )
         lanes = states[0].get("lanes", self._lanes)
         if not isinstance(lanes, int) or lanes == self._lanes:
             self.core.load_state_dict(states, on_mismatch)
@@ -126,7 +137,9 @@ class SavableDataLoader:
         """The state of this rank, for `ps.save`."""
         return self.save_state_rank()
 
-    def load_state_dict(self, state: State | Sequence[State], on_mismatch: OnMismatch = "error") -> None:
+    def load_state_dict(
+        self, state: State | Sequence[State], on_mismatch: OnMismatch = "error"
+    ) -> None:
         """Go where a state or those of all ranks say, for `ps.restore`."""
         self.restore_state_rank(state, on_mismatch)
 
@@ -136,13 +149,15 @@ class SavableDataLoader:
         return self
 
     def save_state_global(self, global_dst_rank: int = 0) -> list[dict[str, Any]] | None:
-        """The states of all ranks, on the rank `global_dst_rank`; None on the others. All ranks call it together."""
+        """The states of all ranks, on the rank `global_dst_rank`; None on the others. All ranks
+        call it together."""
         rank, world_size = self.worker_config.place()
         distributed = _distributed()
         if distributed is None:
             if world_size > 1:
                 raise ConfigError(
-                    f"save_state_global on {world_size} ranks needs torch.distributed to be initialised; without, save "
+                    f"save_state_global on {world_size} ranks needs torch.distributed to be "
+                    "initialised; without, save "
                     "save_state_rank() of every rank and restore the list of them"
                 )
             return [self.save_state_rank()]
@@ -150,22 +165,29 @@ class SavableDataLoader:
         if distributed.get_rank() == global_dst_rank:
             found = [None] * distributed.get_world_size()
         distributed.gather_object((rank, self.save_state_rank()), found, dst=global_dst_rank)
-        # Ranks of one place in the data-parallel group stand at the same position: one state of each.
+        # Ranks of one place in the data-parallel group stand at the same position: one state of
+        # each.
         return None if found is None else [state for _, state in sorted(dict(found).items())]
 
-    def restore_state_global(self, state: Sequence[State] | None, *, src_rank: int | None = None) -> None:
-        """Go where the states of all ranks say. With `src_rank` only that rank has them, and the others get them."""
+    def restore_state_global(
+        self, state: Sequence[State] | None, *, src_rank: int | None = None
+    ) -> None:
+        """Go where the states of all ranks say. With `src_rank` only that rank has them, and the
+        others get them."""
         if src_rank is not None:
             distributed = _distributed()
             if distributed is None:
                 raise ConfigError(
-                    f"restore_state_global(src_rank={src_rank}) needs torch.distributed to be initialised"
+                    f"restore_state_global(src_rank={src_rank}) needs torch.distributed to be "
+                    "initialised"
                 )
             sent = [state]
             distributed.broadcast_object_list(sent, src=src_rank)
             state = sent[0]
         if state is None:
-            raise StateError("restore_state_global: no state; give src_rank= where only one rank has it")
+            raise StateError(
+                "restore_state_global: no state; give src_rank= where only one rank has it"
+            )
         self.restore_state_rank(state)
 
     # As old releases call them.
@@ -179,21 +201,33 @@ class SavableDataLoader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
 
 def get_savable_loader(
-    dataset: SavableDataset, *, worker_config: WorkerConfig | None = None, prefetch_factor: int = 2, **options: Any
+    dataset: SavableDataset,
+    *,
+    worker_config: WorkerConfig | None = None,
+    prefetch_factor: int = 2,
+    **options: Any,
 ) -> SavableDataLoader:
-    """A loader that can be saved and restored. `prefetch_factor` pieces of work for each worker are under way."""
+    """A loader that can be saved and restored. `prefetch_factor` pieces of work for each worker are
+    under way."""
     refuse("get_savable_loader", options)
     return SavableDataLoader(dataset, worker_config, prefetch_factor)
 
 
 def get_loader(
-    dataset: SavableDataset, *, worker_config: WorkerConfig | None = None, prefetch_factor: int = 2, **options: Any
+    dataset: SavableDataset,
+    *,
+    worker_config: WorkerConfig | None = None,
+    prefetch_factor: int = 2,
+    **options: Any,
 ) -> SavableDataLoader:
     """The same as `get_savable_loader`: every loader can be saved."""
     refuse("get_loader", options)

@@ -1,4 +1,5 @@
-"""Metadatasets: YAML files that name datasets, how they are blended, and how they are split. Only data is read."""
+"""Metadatasets: YAML files that name datasets, how they are blended, and how they are split. Only
+data is read."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ...base.urls import without_secrets
+from ...engine.base.urls import without_secrets
 from ...errors import ConfigError
 from ...sources import meta
 from ...sources.prepared import is_prepared
@@ -45,7 +46,11 @@ _REFERENCE = {
     "path", "split_part", "subflavor", "subflavors", "dataset_config", "split_config", "subset",
     "shuffle_over_epochs_multiplier", "weight", "repetitions", "blend", "blend_epochized",
 }  # fmt: skip
-_LATER = {"join": "joining datasets by their keys", "aux": "auxiliary data", "joiner": "joining datasets by their keys"}
+_LATER = {
+    "join": "joining datasets by their keys",
+    "aux": "auxiliary data",
+    "joiner": "joining datasets by their keys",
+}
 
 
 def parse(path: Any, base: Leaf) -> Tree:
@@ -60,14 +65,19 @@ def parse(path: Any, base: Leaf) -> Tree:
     if where.suffix == ".jsonl" or is_prepared(where):
         return replace(base, path=where)
     raise ConfigError(
-        f"{where} is no prepared dataset, no .jsonl file and no metadataset: `energon prepare` makes a folder of tars "
+        f"{where} is no prepared dataset, no .jsonl file and no metadataset: `energon prepare` "
+        "makes a folder of tars "
         "one; read other files by ps.read, and give that dataset in place of the path"
     )
 
 
 def leaves(tree: Tree) -> list[Leaf]:
     """All datasets of a tree, in order."""
-    return [tree] if isinstance(tree, Leaf) else [leaf for part, _ in tree.parts for leaf in leaves(part)]
+    return (
+        [tree]
+        if isinstance(tree, Leaf)
+        else [leaf for part, _ in tree.parts for leaf in leaves(part)]
+    )
 
 
 @dataclass(frozen=True)
@@ -81,11 +91,15 @@ class _File:
     def tree(self, base: Leaf) -> Tree:
         kind = str(self.found.get("__class__", "Metadataset"))
         if kind not in ("Metadataset", "MetadatasetV2"):
-            raise ConfigError(f"{self.name}: a {kind} is not known; Metadataset and MetadatasetV2 are")
+            raise ConfigError(
+                f"{self.name}: a {kind} is not known; Metadataset and MetadatasetV2 are"
+            )
         self._only(self.found, {"__module__", "__class__", "splits"}, "")
         splits = self._mapping(self.found.get("splits"), "splits")
         if base.split_part not in splits:
-            raise ConfigError(f"{self.name}: there is no split {base.split_part!r}; there are {', '.join(splits)}")
+            raise ConfigError(
+                f"{self.name}: there is no split {base.split_part!r}; there are {', '.join(splits)}"
+            )
         where = f"splits.{base.split_part}"
         split = self._mapping(splits[base.split_part], where)
         if kind == "MetadatasetV2":
@@ -109,17 +123,25 @@ class _File:
         if "shuffle_over_epochs_multiplier" in found:
             base = replace(base, multiplier=self._multiplied(base.multiplier, found, where))
         if found.get("subset") is not None:
-            base = replace(base, ranges=(self._range(found["subset"], f"{where}.subset"), *base.ranges))
-        which = [name for name in ("path", "blend", "blend_epochized") if found.get(name) is not None]
+            base = replace(
+                base, ranges=(self._range(found["subset"], f"{where}.subset"), *base.ranges)
+            )
+        which = [
+            name for name in ("path", "blend", "blend_epochized") if found.get(name) is not None
+        ]
         if len(which) != 1:
-            raise ConfigError(f"{self.name}, {where}: one of path, blend and blend_epochized, not {which or 'none'}")
+            raise ConfigError(
+                f"{self.name}, {where}: one of path, blend and blend_epochized, not "
+                f"{which or 'none'}"
+            )
         if which != ["path"]:
             self._relative(base, where)
             return self._blend(found, cast(Any, which[0]), base, where)
         path = str(found["path"])
         if "://" in path:
             raise ConfigError(
-                f"{self.name}, {where}: {without_secrets(path)} is not on this machine, and cannot be read yet"
+                f"{self.name}, {where}: {without_secrets(path)} is not on this machine, and cannot "
+                "be read yet"
             )
         try:
             tree = parse(self.folder / Path(path).expanduser(), base)
@@ -131,16 +153,26 @@ class _File:
 
     def _relative(self, base: Leaf, where: str) -> None:
         """Numbers of samples count those of one dataset."""
-        if any(not share for bounds in base.ranges for _, share in (bound for bound in bounds if bound)):
+        if any(
+            not share for bounds in base.ranges for _, share in (bound for bound in bounds if bound)
+        ):
             raise ConfigError(
-                f"{self.name}, {where}: a subset of several datasets is given in percent; numbers of samples are "
+                f"{self.name}, {where}: a subset of several datasets is given in percent; numbers "
+                "of samples are "
                 "allowed for one dataset only"
             )
 
     def _blend(
-        self, found: Mapping[str, Any], kind: Literal["blend", "blend_epochized"], base: Leaf, where: str
+        self,
+        found: Mapping[str, Any],
+        kind: Literal["blend", "blend_epochized"],
+        base: Leaf,
+        where: str,
     ) -> Blend:
-        number, entries = {"blend": "weight", "blend_epochized": "repetitions"}[kind], found.get(kind)
+        number, entries = (
+            {"blend": "weight", "blend_epochized": "repetitions"}[kind],
+            found.get(kind),
+        )
         if not isinstance(entries, list) or not entries:
             raise ConfigError(f"{self.name}, {where}: {kind} must be a list of datasets")
         parts = list[tuple[Tree, float]]()
@@ -149,9 +181,15 @@ class _File:
             one = self._mapping(entry, at)
             other = {"weight": "repetitions", "repetitions": "weight"}[number]
             if other in one:
-                raise ConfigError(f"{self.name}, {at}: {other} has no meaning in a {kind}; give {number}")
+                raise ConfigError(
+                    f"{self.name}, {at}: {other} has no meaning in a {kind}; give {number}"
+                )
             share = one.get(number, 1)
-            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
+            if (
+                isinstance(share, bool)
+                or not isinstance(share, int | float)
+                or not 0 < share < float("inf")
+            ):
                 raise ConfigError(f"{self.name}, {at}: {number} is {share!r}; a number above 0")
             parts.append((self._reference(one, base, at), share))
         return Blend(tuple(parts), kind == "blend_epochized", f"{self.name}, {where}")
@@ -161,7 +199,10 @@ class _File:
         if own is None or outer is None:
             return None
         if isinstance(own, bool) or not isinstance(own, int) or (own < 1 and own != -1):
-            raise ConfigError(f"{self.name}, {where}: shuffle_over_epochs_multiplier is {own!r}; 1 or more, or null")
+            raise ConfigError(
+                f"{self.name}, {where}: shuffle_over_epochs_multiplier is {own!r}; 1 or more, or "
+                "null"
+            )
         return -1 if -1 in (own, outer) else own * outer
 
     def _range(self, found: Any, where: str) -> tuple[Bound, Bound | None]:
@@ -170,28 +211,40 @@ class _File:
         self._only(inner, {"range"}, where)
         bounds = inner.get("range")
         if not isinstance(bounds, list) or len(cast("list[Any]", bounds)) != 2:
-            raise ConfigError(f"{self.name}, {where}: range is a list of two, such as [0%, 80%] or [100, end]")
+            raise ConfigError(
+                f"{self.name}, {where}: range is a list of two, such as [0%, 80%] or [100, end]"
+            )
         start, stop = cast("Sequence[Any]", bounds)
         return self._bound(start, where), None if stop == "end" else self._bound(stop, where)
 
     def _bound(self, found: Any, where: str) -> Bound:
         text = str(found).strip()
         try:
-            bound = (Fraction(text[:-1]) / 100, True) if text.endswith("%") else (Fraction(int(text)), False)
+            bound = (
+                (Fraction(text[:-1]) / 100, True)
+                if text.endswith("%")
+                else (Fraction(int(text)), False)
+            )
         except ValueError:
             bound = (Fraction(-1), False)
         if bound[0] < 0 or (bound[1] and bound[0] > 1):
-            raise ConfigError(f"{self.name}, {where}: {found!r} is no bound; give 0% to 100%, a number, or 'end'")
+            raise ConfigError(
+                f"{self.name}, {where}: {found!r} is no bound; give 0% to 100%, a number, or 'end'"
+            )
         return bound
 
     def _mapping(self, found: Any, where: str) -> Mapping[str, Any]:
         if not isinstance(found, Mapping):
-            raise ConfigError(f"{self.name}, {where}: must be a mapping, it is a {type(found).__name__}")
+            raise ConfigError(
+                f"{self.name}, {where}: must be a mapping, it is a {type(found).__name__}"
+            )
         return {str(key): value for key, value in cast("Mapping[Any, Any]", found).items()}
 
     def _only(self, found: Mapping[str, Any], known: set[str], where: str) -> None:
         for name in found:
             if name in _LATER:
-                raise ConfigError(f"{self.name}, {where}: {name!r} ({_LATER[name]}) is not supported yet")
+                raise ConfigError(
+                    f"{self.name}, {where}: {name!r} ({_LATER[name]}) is not supported yet"
+                )
             if name not in known:
                 raise ConfigError(f"{self.name}, {where or 'at the top'}: unknown key {name!r}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from ... import tasks
 from ...dataset import Dataset
+from ...engine.graph.nodes import Read
 from ...errors import ConfigError
-from ...graph.nodes import Read
 from ...sources import prepared
 from . import form
 from .config import SampleDecoder
@@ -18,7 +18,13 @@ from .metadataset import Bound, Leaf
 
 Encoder = tasks.TaskEncoder[Any, Any, Any, Any]
 
-_STEPS = ("build_train_datasets", "build_val_datasets", "build_cook_crude_sample", "build_encode_sample", "build_batch")
+_STEPS = (
+    "build_train_datasets",
+    "build_val_datasets",
+    "build_cook_crude_sample",
+    "build_encode_sample",
+    "build_batch",
+)
 
 _OPTIONS = {"part_filter", "sample_loader", "split_config", "subflavor"}  # of a dataset.yaml
 
@@ -45,16 +51,21 @@ class Order:
     def over(self, samples: Dataset, multiplier: int | None) -> Dataset:
         """One leaf, in the order asked for."""
         if multiplier is None:
-            return samples.shuffle_buffer(self.buffer) if self.buffer and self.buffer > 1 else samples
+            return (
+                samples.shuffle_buffer(self.buffer) if self.buffer and self.buffer > 1 else samples
+            )
         if multiplier < 1:
             raise ConfigError(
-                f"shuffle_over_epochs_multiplier={multiplier}: a number of passes, or None; drawing with replacement "
+                f"shuffle_over_epochs_multiplier={multiplier}: a number of passes, or None; "
+                "drawing with replacement "
                 "(-1) is not supported, for it shows some samples often and some never"
             )
         samples = samples.repeat(multiplier) if multiplier > 1 else samples
         if self.rows is None:
             return samples.shuffle()
-        return samples.shuffle(block=(self.rows, max(self.windows or 16, ceil((self.buffer or 0) / self.rows))))
+        return samples.shuffle(
+            block=(self.rows, max(self.windows or 16, ceil((self.buffer or 0) / self.rows)))
+        )
 
 
 class Reading:
@@ -71,10 +82,16 @@ class Reading:
         for name in _STEPS:
             if hasattr(self.encoder, name):
                 raise ConfigError(
-                    f"{type(self.encoder).__name__} defines {name}(), which is never called here: the core builds the "
-                    "pipeline; blend what get_train_dataset gives by BlendDataset, MixBatchDataset and the like"
+                    f"{type(self.encoder).__name__} defines {name}(), which is never called here: "
+                    "the core builds the "
+                    "pipeline; blend what get_train_dataset gives by BlendDataset, MixBatchDataset "
+                    "and the like"
                 )
-        decoder = getattr(encoder, "decoder", SampleDecoder()) if image_decode is KEEP else SampleDecoder(image_decode)
+        decoder = (
+            getattr(encoder, "decoder", SampleDecoder())
+            if image_decode is KEEP
+            else SampleDecoder(image_decode)
+        )
         self.decode = None if decoder is None else decoder.parts()
         self.sample_type, self.sample_loader = sample_type, sample_loader
 
@@ -85,19 +102,31 @@ class Reading:
     def leaf(self, ref: Leaf) -> Dataset:
         """The samples of one dataset, in the order of its data."""
         if ref.path.suffix == ".jsonl":
-            made, crude = _Made(ref, self.decode, tasks.CrudeSample, None), prepared.open_jsonl(ref.path)
+            made, crude = (
+                _Made(ref, self.decode, tasks.CrudeSample, None),
+                prepared.open_jsonl(ref.path),
+            )
             return _cut(Dataset(Read(crude, crude.name)), ref).with_source(made)
         shape = form.load(ref.path, ref.dataset_config)
         kind = self.sample_type or _type_of(shape)
-        fields = self.sample_loader if self.sample_loader or kind is tasks.CrudeSample else shape.fields
+        fields = (
+            self.sample_loader if self.sample_loader or kind is tasks.CrudeSample else shape.fields
+        )
         columns = fields.parts if isinstance(fields, form.Fields) else shape.parts
         unknown = sorted(shape.options.keys() - _OPTIONS)
         if unknown:
-            raise ConfigError(f"{shape.where}: {unknown[0]} is not supported; name a file without it as dataset_config")
-        label = {"__subflavor__": shape.options["subflavor"]} if "subflavor" in shape.options else {}
+            raise ConfigError(
+                f"{shape.where}: {unknown[0]} is not supported; name a file without it as "
+                "dataset_config"
+            )
+        label = (
+            {"__subflavor__": shape.options["subflavor"]} if "subflavor" in shape.options else {}
+        )
         split_config = ref.split_config or shape.options.get("split_config")
         source = prepared.load(ref.path, split_config).open(ref.split_part, columns)
-        made = _Made(ref, self.decode, kind, fields, {**label, **shape.subflavors, **ref.subflavors})
+        made = _Made(
+            ref, self.decode, kind, fields, {**label, **shape.subflavors, **ref.subflavors}
+        )
         return _cut(Dataset(Read(source, source.name)), ref).with_source(made)
 
 
@@ -124,7 +153,11 @@ class _Made:
             "__key__": key,
             "__restore_key__": (source, epoch, index),
             "__subflavors__": dict(self.subflavors),
-            "__sources__": (tasks.SourceInfo(dataset_path=self.path, index=index, shard_name=shard, file_names=files),),
+            "__sources__": (
+                tasks.SourceInfo(
+                    dataset_path=self.path, index=index, shard_name=shard, file_names=files
+                ),
+            ),
         }
         found = parts if self.fields is None else self.fields(parts)
         if self.kind is tasks.CrudeSample:
@@ -133,13 +166,16 @@ class _Made:
 
 
 def _type_of(shape: form.Form) -> Any:
-    name = shape.sample_type or ("CrudeSample" if shape.field_map is None and not shape.code else None)
+    name = shape.sample_type or (
+        "CrudeSample" if shape.field_map is None and not shape.code else None
+    )
     kind = getattr(tasks, name, None) if name in tasks.__all__ else None
     if name in ("CrudeWebdataset", "CrudeSample"):
         return tasks.CrudeSample
     if not isinstance(kind, type) or not issubclass(kind, tasks.Sample):
         raise ConfigError(
-            f"{shape.where}: samples of type {name or ', '.join(shape.code)} are not known here; give sample_type="
+            f"{shape.where}: samples of type {name or ', '.join(shape.code)} are not known here; "
+            "give sample_type="
         )
     return kind
 
@@ -150,7 +186,9 @@ def _cut(samples: Dataset, ref: Leaf) -> Dataset:
         n = len(samples)
         samples = samples[_place(start, n) : n if stop is None else _place(stop, n)]
         if not len(samples):
-            raise ConfigError(f"{ref.path}: the subset of its split {ref.split_part!r} holds no sample")
+            raise ConfigError(
+                f"{ref.path}: the subset of its split {ref.split_part!r} holds no sample"
+            )
     return samples
 
 

@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar, overload
 
-from ...base import machine
+from ...engine.base import machine
 from ...errors import Skip
 from ...tasks import current_rng
 from .config import refuse
@@ -18,13 +18,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 @overload
 def stateless(fn: F) -> F: ...
 @overload
-def stateless(fn: None = None, *, restore_seeds: bool = False, **options: Any) -> Callable[[F], F]: ...
+def stateless(
+    fn: None = None, *, restore_seeds: bool = False, **options: Any
+) -> Callable[[F], F]: ...
 def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
-    """Leaves a hook as it is: every hook can be resumed here. With `restore_seeds`, `random`, `np.random` and `torch`
-    (on the CPU) begin from a seed of the sample within the hook, and go on as before after it.
+    """Leaves a hook as it is: every hook can be resumed here. With `restore_seeds`, `random`,
+    `np.random` and `torch` (on the CPU) begin from a seed of the sample within the hook, and go on
+    as before after it.
 
-    These generators belong to the whole process, so such hooks run one at a time, and what another thread draws at the
-    same moment disturbs both. `self.rng` has neither cost.
+    These generators belong to the whole process, so such hooks run one at a time, and what another
+    thread draws at the same moment disturbs both. `self.rng` has neither cost.
 
     >>> @stateless
     ... def cook(sample):

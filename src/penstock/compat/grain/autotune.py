@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ...base.machine import cores
-from ...base.tree import leaves
+from ...engine.base.machine import cores
+from ...engine.base.tree import leaves
 from ...errors import ConfigError
 from .base import Base
 from .map_dataset import MapDataset
@@ -19,7 +19,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class PerformanceConfig:
-    """What `pick_performance_config` found. The numbers depend on the machine; elements and their order do not."""
+    """What `pick_performance_config` found. The numbers depend on the machine; elements and their
+    order do not."""
 
     read_options: ReadOptions
     multiprocessing_options: MultiprocessingOptions
@@ -35,9 +36,10 @@ def pick_performance_config(
 ) -> PerformanceConfig:
     """Read options and workers such that what is made ahead fits into `ram_budget_mb`.
 
-    Looks at the size of a few elements, read one by one. Half of the budget is for elements that are read ahead (at
-    most `max_buffer_size`, 1,000 without it), half for workers (at most `max_workers`, one for each core without it).
-    There is always room for one of each, however large an element is.
+    Looks at the size of a few elements, read one by one. Half of the budget is for elements that
+    are read ahead (at most `max_buffer_size`, 1,000 without it), half for workers (at most
+    `max_workers`, one for each core without it). There is always room for one of each, however
+    large an element is.
 
     >>> import numpy as np
     >>> images = MapDataset.source([np.zeros(1 << 20)] * 3)
@@ -52,7 +54,9 @@ multiprocessing_options=MultiprocessingOptions(num_workers=4, per_worker_buffer_
     if size and ram_budget_mb is not None:
         fits = max(1, int(ram_budget_mb * _MIB / 2 / size))
         buffer, workers = min(buffer, fits), min(workers, fits)
-    return PerformanceConfig(ReadOptions(prefetch_buffer_size=buffer), MultiprocessingOptions(num_workers=workers))
+    return PerformanceConfig(
+        ReadOptions(prefetch_buffer_size=buffer), MultiprocessingOptions(num_workers=workers)
+    )
 
 
 def _mean_size(ds: Base, samples: int) -> float:

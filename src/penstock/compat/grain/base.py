@@ -39,7 +39,9 @@ class Base(ABC):
         """`transform(i, element)` of every element."""
 
     @abstractmethod
-    def random_map(self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None) -> Any:
+    def random_map(
+        self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
+    ) -> Any:
         """`transform(element, rng)` of every element."""
 
     @abstractmethod
@@ -63,7 +65,9 @@ class Base(ABC):
     def apply(self, transformations: Transformation | Sequence[Transformation]) -> Self:
         """The transformations, one after the other."""
         out: Any = self
-        for transform in transformations if isinstance(transformations, Sequence) else [transformations]:
+        for transform in (
+            transformations if isinstance(transformations, Sequence) else [transformations]
+        ):
             match transform:
                 case Batch(size, drop, fn):
                     out = out.batch(size, drop_remainder=drop, batch_fn=fn)
@@ -78,7 +82,9 @@ class Base(ABC):
                 case FlatMap():
                     out = out.flat_map(transform)
                 case _:
-                    raise ConfigError(f"apply: {transform!r} is no transformation; use .map(...) for functions")
+                    raise ConfigError(
+                        f"apply: {transform!r} is no transformation; use .map(...) for functions"
+                    )
         return out
 
     def pipe(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

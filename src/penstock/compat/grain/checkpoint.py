@@ -1,7 +1,8 @@
-"""Checkpoints by Orbax: `mngr.save(step, args=checkpoint.CheckpointSave(it))`, and in place back again.
+"""Checkpoints by Orbax: `mngr.save(step, args=checkpoint.CheckpointSave(it))`, and in place back
+again.
 
-Each process writes its own file, `STEP/default/process_0-of-1.json`. Orbax is imported when one of the names is asked
-for; the classes are then known to it.
+Each process writes its own file, `STEP/default/process_0-of-1.json`. Orbax is imported when one of
+the names is asked for; the classes are then known to it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class CheckpointHandler:
         if not file.exists():
             found = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
             raise StateError(
-                f"{directory}: there is no {file.name}, but {found}; a checkpoint is restored by as many processes as "
+                f"{directory}: there is no {file.name}, but {found}; a checkpoint is restored by "
+                "as many processes as "
                 "wrote it"
             )
         try:
@@ -76,7 +78,9 @@ def _arguments() -> dict[str, Any]:
         ("CheckpointSave", "Saves an iterator.", {"for_save": True}),
         ("CheckpointRestore", "Restores an iterator in place.", {"for_restore": True}),
     ):
-        made = make_dataclass(name, [("item", Any)], bases=(args.CheckpointArgs,), namespace={"__doc__": doc})
+        made = make_dataclass(
+            name, [("item", Any)], bases=(args.CheckpointArgs,), namespace={"__doc__": doc}
+        )
         made.__module__ = __name__
         found[name] = args.register_with_handler(CheckpointHandler, **use)(made)
     return found

@@ -1,12 +1,17 @@
-"""The permutation that Grain shuffles with, number by number: a Feistel cipher in the manner of Simon, in NumPy.
+"""The permutation that Grain shuffles with, number by number: a Feistel cipher in the manner of
+Simon, in NumPy.
 
-A number is put into a block of an even number of bits, two halves of `w` bits. Four rounds change the halves in turn by
-`(rotl1(x) & rotl8(x)) ^ rotl2(x)` and a key; the keys come from C++'s `std::seed_seq`. What falls outside the range is
-put through again. Checked against the installed Grain, over all lengths up to some hundreds and around powers of two.
+A number is put into a block of an even number of bits, two halves of `w` bits. Four rounds change
+the halves in turn by `(rotl1(x) & rotl8(x)) ^ rotl2(x)` and a key; the keys come from C++'s
+`std::seed_seq`. What falls outside the range is put through again. Checked against the installed
+Grain, over all lengths up to some hundreds and around powers of two.
 
-Grain takes the number of bits from the logarithm of the largest index. For lengths `2^k + 1` (k even, from 16 on) that
-is one bit too few: the last index is folded onto another one, so one sample is never seen and one is seen twice.
-That is reproduced here, as the order would be another one without it; Penstock's own order has no such lengths.
+Grain takes the number of bits from the logarithm of the largest index. For lengths `2^k + 1` (k
+even, from 16 on) that
+is one bit too few: the last index is folded onto another one, so one sample is never seen and one
+    is seen twice.
+That is reproduced here, as the order would be another one without it; Penstock's own order has no
+such lengths.
 """
 
 from __future__ import annotations
@@ -21,7 +26,9 @@ from ...types import Ints
 
 _ROUNDS = 4
 _WORD = 0xFFFFFFFF
-_TABLE = 1 << 16  # ranges up to here are worked out whole, once for a seed: the block is then 16 bits wide
+_TABLE = (
+    1 << 16
+)  # ranges up to here are worked out whole, once for a seed: the block is then 16 bits wide
 
 Words = npt.NDArray[np.uint64]
 
@@ -60,10 +67,12 @@ def _walk(x: Ints, n: int, seed: int, inverse: bool) -> Ints:
 
 @lru_cache(maxsize=64)
 def _table(n: int, seed: int) -> Ints:
-    """The whole permutation. Where a number leaves the range it is followed until it is back, all at once: every step
-    doubles the stretch of the way that is known.
+    """The whole permutation. Where a number leaves the range it is followed until it is back, all
+    at once: every step doubles the stretch of the way that is known.
     """
-    once = _block(np.arange(_TABLE, dtype=np.uint64), 8, seed_words(seed, _ROUNDS), inverse=False).astype(np.int64)
+    once = _block(
+        np.arange(_TABLE, dtype=np.uint64), 8, seed_words(seed, _ROUNDS), inverse=False
+    ).astype(np.int64)
     found, far = once[:n], once
     back = np.arange(_TABLE) < n
     far = np.where(back, np.arange(_TABLE), once)
@@ -95,7 +104,8 @@ def _turned(x: Words, by: int, w: int, mask: np.uint64) -> Words:
 
 @lru_cache(maxsize=4096)
 def seed_words(seed: int, count: int) -> list[int]:
-    """What `std::seed_seq{seed}` of C++ generates: `count` words of 32 bits (ISO C++, [rand.util.seedseq])."""
+    """What `std::seed_seq{seed}` of C++ generates: `count` words of 32 bits (ISO C++,
+    [rand.util.seedseq])."""
     n, s = count, 1
     words = [0x8B8B8B8B] * n
     t = (n - 1) // 2 if n < 7 else 3 if n < 39 else 5 if n < 68 else 7 if n < 623 else 11
@@ -106,7 +116,11 @@ def seed_words(seed: int, count: int) -> list[int]:
         if k < turns:
             r = 1664525 * _folded(words[here] ^ words[a] ^ words[(k - 1) % n]) & _WORD
             r2 = r + (s if k == 0 else here + seed if k <= s else here)
-            words[a], words[b], words[here] = (words[a] + r) & _WORD, (words[b] + r2) & _WORD, r2 & _WORD
+            words[a], words[b], words[here] = (
+                (words[a] + r) & _WORD,
+                (words[b] + r2) & _WORD,
+                r2 & _WORD,
+            )
         else:
             r = 1566083941 * _folded((words[here] + words[a] + words[(k - 1) % n]) & _WORD) & _WORD
             r2 = (r - here) & _WORD

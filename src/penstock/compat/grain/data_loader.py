@@ -1,4 +1,5 @@
-"""`DataLoader` and its samplers: a source, an order and operations in one call, over the dataset API."""
+"""`DataLoader` and its samplers: a source, an order and operations in one call, over the dataset
+API."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from .transforms import Batch, Transformation
 
 @dataclass(frozen=True)
 class IndexSampler:
-    """The records of a shard, shuffled anew in every epoch if `shuffle` (with a `seed`); endless without `num_epochs`.
+    """The records of a shard, shuffled anew in every epoch if `shuffle` (with a `seed`); endless
+    without `num_epochs`.
 
     A shard is one stretch of the records. `seed` is also that of random operations.
 
@@ -68,7 +70,9 @@ class SequentialSampler:
 
     def records(self, source: MapDataset, shard: ShardOptions) -> MapDataset:
         """The records of `source` in this order."""
-        most = self.num_records - (self.num_records % shard.shard_count if shard.drop_remainder else 0)
+        most = self.num_records - (
+            self.num_records % shard.shard_count if shard.drop_remainder else 0
+        )
         ds = source[shard.shard_index : most : shard.shard_count]
         return ds if self.seed is None else ds.seed(self.seed)
 
@@ -76,8 +80,8 @@ class SequentialSampler:
 class DataLoader:
     """Records of a source in the order of a sampler, through operations; iterators have a state.
 
-    `worker_count` threads compute ahead, `worker_buffer_size` elements each. `shard_options` go before the sampler's.
-    `order="grain"` gives Grain's order. The result is a dataset, `.dataset`.
+    `worker_count` threads compute ahead, `worker_buffer_size` elements each. `shard_options` go
+    before the sampler's. `order="grain"` gives Grain's order. The result is a dataset, `.dataset`.
 
     >>> sampler = IndexSampler(num_records=4, shuffle=True, seed=1, num_epochs=1)
     >>> loader = DataLoader(data_source=[10, 20, 30, 40], sampler=sampler, operations=[Batch(2)])
@@ -98,9 +102,13 @@ class DataLoader:
         order: Style = "penstock",
     ) -> None:
         if not isinstance(sampler, IndexSampler | SequentialSampler):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"DataLoader: sampler={sampler!r}: an IndexSampler or a SequentialSampler")
+            raise ConfigError(
+                f"DataLoader: sampler={sampler!r}: an IndexSampler or a SequentialSampler"
+            )
         if sampler.num_records > len(data_source):
-            raise ConfigError(f"DataLoader: {sampler.num_records} records of a source of {len(data_source)}")
+            raise ConfigError(
+                f"DataLoader: {sampler.num_records} records of a source of {len(data_source)}"
+            )
         source = MapDataset.source(data_source, order=order)
         records = sampler.records(source, shard_options or sampler.shard_options)
         ds = records.to_iter_dataset(read_options).apply(operations)

@@ -1,4 +1,5 @@
-"""Steps that are not methods: window shuffles, interleaving, zip, flat map, limits, packing, prefetching, devices.
+"""Steps that are not methods: window shuffles, interleaving, zip, flat map, limits, packing,
+prefetching, devices.
 
 Each is a class whose object is the dataset with the step applied.
 """
@@ -8,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...engine.graph.ends import endless
 from ...errors import ConfigError, missing_extra
-from ...graph.ends import endless
 from ...inputs import from_sequence
 from . import functions as f
 from .autotune import PerformanceConfig, pick_performance_config
@@ -114,7 +115,9 @@ class WindowShuffleIterDataset(_Iter):
         own = _window(parent, window_size, seed)
         parent.ready_for("WindowShuffleIterDataset")
         if parent.lineage.grain:
-            windows = parent.core.batch(window_size, collate=list).map_with_index(f.GrainWindow(own))
+            windows = parent.core.batch(window_size, collate=list).map_with_index(
+                f.GrainWindow(own)
+            )
             super().__init__(parent.then(windows.flat_map(f.same)))
         else:
             super().__init__(parent.then(parent.core.shuffle(own, window=window_size)))
@@ -127,11 +130,13 @@ def _window(parent: Base, window_size: int, seed: int) -> int:
 
 
 class InterleaveIterDataset(_Iter):
-    """One element of each of `cycle_length` datasets in turn. Where one ends its turn falls out, and from the next
-    round on the next dataset has its place.
+    """One element of each of `cycle_length` datasets in turn. Where one ends its turn falls out,
+    and from the next round on the next dataset has its place.
 
-    `datasets` is a list, or a `MapDataset` whose elements are datasets (of file names, say). They are opened when it is
-    their turn. With `num_make_iter_threads`, so many threads compute ahead: `iter_buffer_size` elements of each
+    `datasets` is a list, or a `MapDataset` whose elements are datasets (of file names, say). They
+    are opened when it is
+    their turn. With `num_make_iter_threads`, so many threads compute ahead: `iter_buffer_size`
+        elements of each
     dataset whose turn it is, and of `make_iter_buffer_size` more.
 
     >>> parts = [MapDataset.range(0, 3), MapDataset.range(10, 11), MapDataset.range(20, 22)]
@@ -149,20 +154,34 @@ class InterleaveIterDataset(_Iter):
         iter_buffer_size: int = 1,
     ) -> None:
         if endless(datasets.core.flow) if isinstance(datasets, MapDataset) else not len(datasets):
-            raise ConfigError("interleave: a list of datasets that ends, with at least one; repeat the result instead")
-        found = [dataset for dataset in (datasets[i] for i in range(len(datasets))) if dataset is not None]
+            raise ConfigError(
+                "interleave: a list of datasets that ends, with at least one; repeat the result "
+                "instead"
+            )
+        found = [
+            dataset
+            for dataset in (datasets[i] for i in range(len(datasets)))
+            if dataset is not None
+        ]
         for dataset in found:
             if not isinstance(dataset, Base):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"interleave: a {type(dataset).__name__} among the datasets; map names to datasets")
+                raise ConfigError(
+                    f"interleave: a {type(dataset).__name__} among the datasets; map names to "
+                    "datasets"
+                )
         streams: list[IterDataset] = [dataset.stream() for dataset in found]
         for stream in streams:
             stream.ready_for("interleave")
         lineage = joined([stream.lineage for stream in streams])
-        core = streams[0].core.interleave(*(stream.core for stream in streams[1:]), width=cycle_length)
+        core = streams[0].core.interleave(
+            *(stream.core for stream in streams[1:]), width=cycle_length
+        )
         run = together(stream.run for stream in streams)
         if num_make_iter_threads:
             ahead = (cycle_length + make_iter_buffer_size) * iter_buffer_size
-            run = run.workers(MultiprocessingOptions(num_make_iter_threads, -(-ahead // num_make_iter_threads)))
+            run = run.workers(
+                MultiprocessingOptions(num_make_iter_threads, -(-ahead // num_make_iter_threads))
+            )
         super().__init__(IterDataset(core, lineage, run))
 
 
@@ -181,8 +200,8 @@ class ZipMapDataset(_Map):
 
 
 class ZipIterDataset(_Iter):
-    """Tuples of one element of each. With `strict`, inputs of different lengths are an error when that shows; without,
-    the shortest ends all.
+    """Tuples of one element of each. With `strict`, inputs of different lengths are an error when
+    that shows; without, the shortest ends all.
 
     >>> a, b = MapDataset.range(3).to_iter_dataset(), MapDataset.range(5, 7).to_iter_dataset()
     >>> list(ZipIterDataset([a, b], strict=False))
@@ -199,14 +218,16 @@ class ZipIterDataset(_Iter):
         core = core.map(f.Strict(), may_skip=True) if strict else core
         super().__init__(
             IterDataset(
-                core, joined([parent.lineage for parent in parents]), together(parent.run for parent in parents)
+                core,
+                joined([parent.lineage for parent in parents]),
+                together(parent.run for parent in parents),
             )
         )
 
 
 class FlatMapMapDataset(_Map):
-    """Up to `max_fan_out` elements for each, and nothing in the places left over; the length is that many times as
-    long.
+    """Up to `max_fan_out` elements for each, and nothing in the places left over; the length is
+    that many times as long.
     """
 
     def __init__(self, parent: MapDataset, transform: FlatMap) -> None:
@@ -235,8 +256,8 @@ class LimitIterDataset(_Iter):
 
 
 class RepeatIterDataset(_Iter):
-    """`num_epochs` passes as one, endless without a number. Shuffles are new in every pass (in Grain's order they are
-    not).
+    """`num_epochs` passes as one, endless without a number. Shuffles are new in every pass (in
+    Grain's order they are not).
 
     >>> list(RepeatIterDataset(MapDataset.range(2).to_iter_dataset(), 2))
     [0, 1, 0, 1]
@@ -263,7 +284,8 @@ class RebatchIterDataset(_Iter):
 
 
 class ThreadPrefetchIterDataset(_Iter):
-    """The same, with up to `prefetch_buffer_size` elements made ahead by a thread; 0 makes them when asked.
+    """The same, with up to `prefetch_buffer_size` elements made ahead by a thread; 0 makes them
+    when asked.
 
     The thread makes what comes out at the end of the pipeline, steps behind this one included.
 
@@ -279,19 +301,23 @@ class ThreadPrefetchIterDataset(_Iter):
         super().__init__(replace_run(parent, run))
 
 
-def device_put(ds: IterDataset, device: Any, *, cpu_buffer_size: int = 4, device_buffer_size: int = 2) -> IterDataset:
-    """The elements on a device: one thread makes up to `cpu_buffer_size` ahead in memory, another copies up to
-    `device_buffer_size` ahead to the device, while the training step runs.
+def device_put(
+    ds: IterDataset, device: Any, *, cpu_buffer_size: int = 4, device_buffer_size: int = 2
+) -> IterDataset:
+    """The elements on a device: one thread makes up to `cpu_buffer_size` ahead in memory, another
+    copies up to `device_buffer_size` ahead to the device, while the training step runs.
 
-    `device` is a `jax.Device` or a `jax.sharding.Sharding`. The state is that of the last element given out. Only
-    `.map()` can follow; it works on the device, on the copying thread.
+    `device` is a `jax.Device` or a `jax.sharding.Sharding`. The state is that of the last element
+    given out. Only `.map()` can follow; it works on the device, on the copying thread.
     """
     try:
         import jax  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
         raise missing_extra("jax", "jax", "device_put") from error
     if cpu_buffer_size < 0 or device_buffer_size < 0:
-        raise ConfigError(f"device_put: buffers of {cpu_buffer_size} and {device_buffer_size} elements: 0 or more")
+        raise ConfigError(
+            f"device_put: buffers of {cpu_buffer_size} and {device_buffer_size} elements: 0 or more"
+        )
     ds.ready_for("device_put")
     put = OnDevice(device)
     if not device_buffer_size:
@@ -315,4 +341,6 @@ class OnDevice:
         import jax
 
         api: Any = jax
-        return None if element is None else api.block_until_ready(api.device_put(element, self.device))
+        return (
+            None if element is None else api.block_until_ready(api.device_put(element, self.device))
+        )

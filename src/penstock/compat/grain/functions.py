@@ -1,4 +1,5 @@
-"""The functions that this face puts around the user's: in it, and only in it, `None` means that there is no element."""
+"""The functions that this face puts around the user's: in it, and only in it, `None` means that
+there is no element."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...base.tree import collate
+from ...engine.base.tree import collate
+from ...engine.graph.build import name_of
 from ...errors import ConfigError, DataError, Skip
-from ...graph.build import name_of
 from .cipher import shuffled
 from .order import generator_at
 from .transforms import FlatMap
@@ -20,7 +21,9 @@ def function(step: str, transform: Any, kind: type[Any], method: str) -> Callabl
     if isinstance(transform, kind):
         return getattr(transform, method)
     if not callable(transform):
-        raise ConfigError(f"{step} takes a function or a {kind.__name__}, not a {type(transform).__name__}")
+        raise ConfigError(
+            f"{step} takes a function or a {kind.__name__}, not a {type(transform).__name__}"
+        )
     return transform
 
 
@@ -133,7 +136,10 @@ class Piece:
             return None
         pieces, most = list(self.transform.flat_map(x)), self.transform.max_fan_out
         if len(pieces) > most:
-            raise DataError(f"flat_map gave {len(pieces)} elements, more than its max_fan_out of {most}; raise that")
+            raise DataError(
+                f"flat_map gave {len(pieces)} elements, more than its max_fan_out of {most}; raise "
+                "that"
+            )
         place = index % most
         return pieces[place] if place < len(pieces) else None
 
@@ -157,7 +163,10 @@ class GrainWindow:
 
     def __call__(self, index: int, window: list[Any]) -> list[Any]:
         if (seed := self.seed + index) >> 32:
-            raise ConfigError(f"window {index} would have the seed {seed}, beyond 32 bits; Grain has no order there")
+            raise ConfigError(
+                f"window {index} would have the seed {seed}, beyond 32 bits; Grain has no order "
+                "there"
+            )
         n = len(window)
         return [window[i] for i in reversed(shuffled(np.arange(n), n, seed).tolist())]
 
@@ -187,14 +196,18 @@ class Strict:
         if len(over) == len(elements):
             raise Skip
         longer = next(i for i in range(len(elements)) if i not in over)
-        raise DataError(f"zip: input {over[0]} is shorter than input {longer}; strict=False stops at the shortest")
+        raise DataError(
+            f"zip: input {over[0]} is shorter than input {longer}; strict=False stops at the "
+            "shortest"
+        )
 
 
 # ---------------------------------------------------------------- batches
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """A batch of trees: dicts, lists, tuples and named tuples stay, and what stands at their leaves is stacked.
+    """A batch of trees: dicts, lists, tuples and named tuples stay, and what stands at their leaves
+    is stacked.
 
     >>> stack([{"x": 1, "y": [2, "a"]}, {"x": 3, "y": [4, "b"]}])
     {'x': array([1, 3]), 'y': [array([2, 4]), array(['a', 'b'], dtype='<U1')]}
@@ -208,14 +221,22 @@ def _stack(values: Sequence[Any], path: str) -> Any:
         keys = list(cast("Mapping[Any, Any]", first))
         for value in values:
             if not isinstance(value, Mapping) or set(cast("Mapping[Any, Any]", value)) != set(keys):
-                raise DataError(f"batch: {path or 'the elements'} have different structures: {_show(first, value)}")
+                raise DataError(
+                    f"batch: {path or 'the elements'} have different structures: "
+                    f"{_show(first, value)}"
+                )
         return {key: _stack([value[key] for value in values], f"{path}[{key!r}]") for key in keys}
     if isinstance(first, list | tuple):
         kind, size = cast("type[Any]", type(cast("Any", first))), len(cast("Sequence[Any]", first))
         for value in values:
             if type(value) is not kind or len(value) != size:
-                raise DataError(f"batch: {path or 'the elements'} have different structures: {_show(first, value)}")
-        columns = [_stack(column, f"{path}[{i}]") for i, column in enumerate(zip(*values, strict=True))]
+                raise DataError(
+                    f"batch: {path or 'the elements'} have different structures: "
+                    f"{_show(first, value)}"
+                )
+        columns = [
+            _stack(column, f"{path}[{i}]") for i, column in enumerate(zip(*values, strict=True))
+        ]
         return kind(*columns) if hasattr(kind, "_fields") else kind(columns)
     if first is None or isinstance(first, str | bytes):
         return np.asarray(values) if first is not None else None

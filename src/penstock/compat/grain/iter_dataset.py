@@ -53,9 +53,11 @@ class IterDataset(Base):
         datasets: Sequence[IterDataset] | Mapping[str, IterDataset],
         weights: Sequence[float] | Mapping[str, float] | None = None,
     ) -> IterDataset:
-        """Datasets drawn from in proportion to their weights (default: equally), until one has no more.
+        """Datasets drawn from in proportion to their weights (default: equally), until one has no
+        more.
 
-        With dicts, weights belong to the datasets of their keys, in whatever order either is written.
+        With dicts, weights belong to the datasets of their keys, in whatever order either is
+        written.
 
         >>> from penstock.compat.grain import IterDataset, MapDataset
         >>> a, b = MapDataset.range(5).to_iter_dataset(), MapDataset.range(7, 10).to_iter_dataset()
@@ -83,7 +85,9 @@ class IterDataset(Base):
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
         return self.then(self.core.map_with_index(f.PresentAt(fn)))
 
-    def random_map(self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None) -> IterDataset:
+    def random_map(
+        self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
+    ) -> IterDataset:
         """`transform(element, rng)`, with a generator that belongs to the element."""
         self.ready_for("random_map")
         fn = f.function("random_map", transform, RandomMap, "random_map")
@@ -95,7 +99,9 @@ class IterDataset(Base):
     def filter(self, transform: Filter | Callable[[Any], Any]) -> IterDataset:
         """The elements for which `transform` is true."""
         self.ready_for("filter")
-        return self.then(self.core.filter(f.Passes(f.function("filter", transform, Filter, "filter"))))
+        return self.then(
+            self.core.filter(f.Passes(f.function("filter", transform, Filter, "filter")))
+        )
 
     def batch(
         self,
@@ -104,22 +110,28 @@ class IterDataset(Base):
         drop_remainder: bool = False,
         batch_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> IterDataset:
-        """Groups of neighbours, stacked leaf by leaf, or built by `batch_fn`; the last one is short, or dropped."""
+        """Groups of neighbours, stacked leaf by leaf, or built by `batch_fn`; the last one is
+        short, or dropped."""
         self.ready_for("batch")
         return self.then(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 
     def seed(self, seed: int) -> IterDataset:
         """The seed of the random steps that follow and have none of their own."""
-        return IterDataset(self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run)
+        return IterDataset(
+            self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run
+        )
 
     def flat_map(self, transform: FlatMap) -> IterDataset:
         """All elements that `transform.flat_map` gives for each."""
         self.ready_for("flat_map")
-        return self.then(self.core.flat_map(f.Pieces(f.function("flat_map", transform, FlatMap, "flat_map"))))
+        return self.then(
+            self.core.flat_map(f.Pieces(f.function("flat_map", transform, FlatMap, "flat_map")))
+        )
 
     def mp_prefetch(self, options: MultiprocessingOptions | None = None) -> IterDataset:
-        """Computed ahead by workers (10 without options). They are threads of this process, so nothing has to be
-        pickled; elements, their order and states are the same for any number of them.
+        """Computed ahead by workers (10 without options). They are threads of this process, so
+        nothing has to be pickled; elements, their order and states are the same for any number of
+        them.
         """
         options = options or MultiprocessingOptions(num_workers=10)
         return IterDataset(self.core, self.lineage.step(), self.run.workers(options))

@@ -7,18 +7,18 @@ from typing import Any
 
 from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
+from ...engine.runtime.ahead import Ahead
+from ...engine.runtime.states import OnMismatch
 from ...errors import ConfigError
-from ...runtime.ahead import Ahead
-from ...runtime.states import OnMismatch
 from .options import Run
 
 
 class DatasetIterator(Iterator[Any]):
     """One pass over an `IterDataset`, with a state.
 
-    The state is Penstock's: JSON, small, checked when it is loaded. A state of another pipeline is refused with the
-    differences, and the iterator then stays where it was. An exception of a user's function comes at its place; asking
-    again tries the same element again, and nothing is lost.
+    The state is Penstock's: JSON, small, checked when it is loaded. A state of another pipeline is
+    refused with the differences, and the iterator then stays where it was. An exception of a user's
+    function comes at its place; asking again tries the same element again, and nothing is lost.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(5).to_iter_dataset())
@@ -38,7 +38,9 @@ class DatasetIterator(Iterator[Any]):
         self._place: int | None = 0
 
     def _opened(self, index: int) -> CoreIterator | Ahead:
-        source: CoreIterator | Ahead = CoreIterator(self._core, self._run.threads, self._run.ahead or None, lanes=1)
+        source: CoreIterator | Ahead = CoreIterator(
+            self._core, self._run.threads, self._run.ahead or None, lanes=1
+        )
         if index:
             source.seek(index)
         for stage in self._run.stages:
@@ -58,12 +60,14 @@ class DatasetIterator(Iterator[Any]):
         return self._source.state_dict()
 
     def set_state(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
-        """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input where it was."""
+        """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input
+        where it was."""
         self._source.load_state_dict(state, on_mismatch)
         self._place = None
 
     def seek(self, index: int) -> None:
-        """Go to an element of the pass: at once where the pipeline has random access, else by reading up to it."""
+        """Go to an element of the pass: at once where the pipeline has random access, else by
+        reading up to it."""
         opened = self._opened(index)
         self._source.close()
         self._source, self._place = opened, index
@@ -71,21 +75,25 @@ class DatasetIterator(Iterator[Any]):
     def place(self) -> int:
         """How many elements of the pass were given out; a state does not say that."""
         if self._place is None:
-            raise ConfigError("how many elements came before is not part of a state; count on from there")
+            raise ConfigError(
+                "how many elements came before is not part of a state; count on from there"
+            )
         return self._place
 
     state_dict = get_state
     load_state_dict = set_state
 
     def start_prefetch(self) -> None:
-        """Begin to compute ahead, without waiting; nothing happens where the caller's thread does all the work."""
+        """Begin to compute ahead, without waiting; nothing happens where the caller's thread does
+        all the work."""
         if not isinstance(self._source, Ahead) and self._run.threads:
             self._source = Ahead(self._source, 1)
         if isinstance(self._source, Ahead):
             self._source.start()
 
     def close(self) -> None:
-        """Stop the threads. Closing twice does nothing; asking for an element afterwards is an error."""
+        """Stop the threads. Closing twice does nothing; asking for an element afterwards is an
+        error."""
         if not self._closed:
             self._closed = True
             self._source.close()

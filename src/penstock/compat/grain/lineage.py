@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...base.random import key_of
+from ...engine.base.random import key_of
 from ...errors import ConfigError
 from .order import default_seed
 
@@ -15,7 +15,8 @@ Style = Literal["penstock", "grain"]
 
 @dataclass(frozen=True)
 class Lineage:
-    """The order of a pipeline, and the seeds in force with their distance in steps, nearest first."""
+    """The order of a pipeline, and the seeds in force with their distance in steps, nearest
+    first."""
 
     order: Style = "penstock"
     seeds: tuple[tuple[int, int], ...] = ()
@@ -43,7 +44,11 @@ class Lineage:
         if given is None:
             if self.grain:
                 return default_seed(self.seeds)
-            return self.seeds[0][0] if len(self.seeds) == 1 else key_of(*(seed for seed, _ in self.seeds))
+            return (
+                self.seeds[0][0]
+                if len(self.seeds) == 1
+                else key_of(*(seed for seed, _ in self.seeds))
+            )
         if not 0 <= given < 1 << bits:
             raise ConfigError(f"{step}: the seed {given} is not between 0 and 2**{bits} - 1")
         return given
@@ -54,7 +59,10 @@ def joined(lineages: Sequence[Lineage]) -> Lineage:
     orders = {lineage.order for lineage in lineages}
     if len(orders) > 1:
         raise ConfigError(
-            "datasets in Grain's order and in Penstock's cannot be put together: give all the same order="
+            "datasets in Grain's order and in Penstock's cannot be put together: give all the same "
+            "order="
         )
-    seeds = sorted((seed for lineage in lineages for seed in lineage.seeds), key=lambda seed: seed[1])
+    seeds = sorted(
+        (seed for lineage in lineages for seed in lineage.seeds), key=lambda seed: seed[1]
+    )
     return replace(lineages[0], seeds=tuple(seeds)).step()

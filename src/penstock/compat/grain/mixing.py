@@ -1,4 +1,5 @@
-"""Mixtures of either kind of dataset: inputs by name, weights checked, the rule that the order asks for."""
+"""Mixtures of either kind of dataset: inputs by name, weights checked, the rule that the order asks
+for."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from ...dataset import Dataset
+from ...engine.graph.nodes import Mix
+from ...engine.mixing.rules import By
 from ...errors import ConfigError
-from ...graph.nodes import Mix
 from ...inputs import mix
-from ...mixing.rules import By
 from .lineage import Lineage
 from .order import Proportions
 
@@ -24,8 +25,14 @@ def named_inputs(
         names = sorted(datasets)
         named = {name: datasets[name] for name in names}
         if weights is not None and (not isinstance(weights, Mapping) or sorted(weights) != names):
-            raise ConfigError(f"mix: give a weight for each of {names}, as a dict with the same keys")
-        given = {name: weights[name] for name in names} if isinstance(weights, Mapping) else dict.fromkeys(names, 1.0)
+            raise ConfigError(
+                f"mix: give a weight for each of {names}, as a dict with the same keys"
+            )
+        given = (
+            {name: weights[name] for name in names}
+            if isinstance(weights, Mapping)
+            else dict.fromkeys(names, 1.0)
+        )
     else:
         named = {str(i): dataset for i, dataset in enumerate(datasets)}
         if weights is not None and (isinstance(weights, Mapping) or len(weights) != len(named)):
@@ -36,7 +43,10 @@ def named_inputs(
         raise ConfigError("mix: no datasets")
     for name, weight in given.items():
         if not weight > 0:
-            raise ConfigError(f"mix: the weight of input {name} is {weight}; leave an input out that is not wanted")
+            raise ConfigError(
+                f"mix: the weight of input {name} is {weight}; leave an input out that is not "
+                "wanted"
+            )
     return named, given
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.tree import map_leaves
+from ...engine.base.tree import map_leaves
 from ...errors import ConfigError
 from . import functions as f
 from .base import Base
@@ -53,19 +53,24 @@ def _spec(leaf: Any) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(tuple(array.shape), array.dtype)
 
 
-def apply_transformations(ds: Any, transformations: Transformation | Sequence[Transformation]) -> Any:
+def apply_transformations(
+    ds: Any, transformations: Transformation | Sequence[Transformation]
+) -> Any:
     """The same as `ds.apply(transformations)`."""
     return ds.apply(transformations)
 
 
 def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0) -> Any:
-    """A batch of `batch_size` rows, whatever is missing being `pad_value`; for `batch(..., batch_fn=partial(...))`.
+    """A batch of `batch_size` rows, whatever is missing being `pad_value`; for `batch(...,
+    batch_fn=partial(...))`.
 
     >>> batch_and_pad([1, 2], batch_size=3)
     array([1, 2, 0])
     """
     if not 0 < len(values) <= batch_size:
-        raise ConfigError(f"batch_and_pad: {len(values)} elements for a batch of {batch_size}: 1 to that many")
+        raise ConfigError(
+            f"batch_and_pad: {len(values)} elements for a batch of {batch_size}: 1 to that many"
+        )
     short = batch_size - len(values)
 
     def padded(column: Any) -> Any:
@@ -89,7 +94,8 @@ def multithread_prefetch(ds: IterDataset, num_threads: int, buffer_size: int) ->
 
 
 def set_next_index(ds_iter: DatasetIterator, index: int) -> None:
-    """Go to element `index` of the pass: at once where the pipeline has random access, else by reading up to it.
+    """Go to element `index` of the pass: at once where the pipeline has random access, else by
+    reading up to it.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(9).to_iter_dataset())
@@ -118,14 +124,19 @@ def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:
     True
     """
     if rounds != 4:
-        raise ConfigError(f"index_shuffle(rounds={rounds}): only 4 rounds, as all shuffles of Grain have")
+        raise ConfigError(
+            f"index_shuffle(rounds={rounds}): only 4 rounds, as all shuffles of Grain have"
+        )
     if not 0 <= index <= max_index:
-        raise ConfigError(f"index_shuffle(index={index}): from 0 to max_index, which is {max_index}")
+        raise ConfigError(
+            f"index_shuffle(index={index}): from 0 to max_index, which is {max_index}"
+        )
     return int(shuffled(np.asarray([index]), max_index + 1, seed)[0])
 
 
 def assert_equal_output_after_checkpoint(ds: IterDataset) -> None:
-    """Fails unless a run over `ds` that is restored at any element gives the rest of the run that was not.
+    """Fails unless a run over `ds` that is restored at any element gives the rest of the run that
+    was not.
 
     >>> from penstock.compat.grain import MapDataset
     >>> assert_equal_output_after_checkpoint(MapDataset.range(9).seed(1).shuffle().to_iter_dataset())

@@ -1,4 +1,5 @@
-"""How a pipeline is run: threads and buffers. None of it changes an element, an order or a state."""
+"""How a pipeline is run: threads and buffers. None of it changes an element, an order or a
+state."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from ...errors import ConfigError
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How elements are read ahead: by `num_threads` threads, at most `prefetch_buffer_size` of them. 0 of either reads
-    in the caller's thread, when asked.
+    """How elements are read ahead: by `num_threads` threads, at most `prefetch_buffer_size` of
+    them. 0 of either reads in the caller's thread, when asked.
 
     >>> ReadOptions()
     ReadOptions(num_threads=16, prefetch_buffer_size=500)
@@ -28,7 +29,8 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class MultiprocessingOptions:
-    """How many workers compute ahead, and how many elements each. 0 workers compute in the caller's thread.
+    """How many workers compute ahead, and how many elements each. 0 workers compute in the caller's
+    thread.
 
     The workers are threads: same stream and same states for any number of them.
 
@@ -46,7 +48,8 @@ class MultiprocessingOptions:
 
 @dataclass(frozen=True)
 class Stage:
-    """Up to `n` elements made ahead by a thread of their own; `fn` is what that thread does to them."""
+    """Up to `n` elements made ahead by a thread of their own; `fn` is what that thread does to
+    them."""
 
     n: int
     fn: Callable[[Any], Any] | None = None
@@ -69,7 +72,9 @@ class Run:
     def workers(self, options: MultiprocessingOptions) -> Run:
         """With room for these workers too."""
         ahead = options.num_workers * options.per_worker_buffer_size
-        return replace(self, threads=max(self.threads, options.num_workers), ahead=max(self.ahead, ahead))
+        return replace(
+            self, threads=max(self.threads, options.num_workers), ahead=max(self.ahead, ahead)
+        )
 
     def stage(self, stage: Stage) -> Run:
         """With one more stage, behind those there are."""

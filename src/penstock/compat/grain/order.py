@@ -1,7 +1,7 @@
 """Grain's own order, as orders and a mixing rule of the core: what `order="grain"` puts in.
 
-Everything here reproduces formulas of Grain 0.2.18, defects included, so that a run can move over in the middle. The
-default order of this face is Penstock's, which has none of them.
+Everything here reproduces formulas of Grain 0.2.18, defects included, so that a run can move over
+in the middle. The default order of this face is Penstock's, which has none of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class GlobalShuffle:
 
 @dataclass(frozen=True)
 class Windows:
-    """Every window by itself. A last window that is not full reaches into the next pass, as Grain has it."""
+    """Every window by itself. A last window that is not full reaches into the next pass, as Grain
+    has it."""
 
     window: int
     seed: int
@@ -61,7 +62,9 @@ class Windows:
         return {"order": "grain window shuffle", "window": self.window, "seed": self.seed}
 
 
-def _in_groups(positions: Ints, n: int, seed: int, modulus: int, how: Callable[[Ints, int, int], Ints]) -> Ints:
+def _in_groups(
+    positions: Ints, n: int, seed: int, modulus: int, how: Callable[[Ints, int, int], Ints]
+) -> Ints:
     """Positions permuted inside groups of `n`; group `g` has the seed `seed + g`."""
     out, group = np.empty_like(positions), positions // n
     order = np.argsort(group, kind="stable")
@@ -70,14 +73,18 @@ def _in_groups(positions: Ints, n: int, seed: int, modulus: int, how: Callable[[
     for a, b in pairwise([*edges, len(ordered)]):
         rows, first = order[a:b], int(ordered[a])
         if (value := (seed + first) % modulus) >> 32:
-            raise ConfigError(f"window {first} would have the seed {value}, beyond 32 bits; Grain has no order there")
+            raise ConfigError(
+                f"window {first} would have the seed {value}, beyond 32 bits; Grain has no order "
+                "there"
+            )
         out[rows] = how(positions[rows] - first * n, n, value) + first * n
     return out
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The first pass again and again, random maps included. One that is endless counts as very long."""
+    """The first pass again and again, random maps included. One that is endless counts as very
+    long."""
 
     epochs: int | None = None
 
@@ -96,7 +103,8 @@ class FirstPass:
 
 @dataclass(frozen=True)
 class PassingSlice:
-    """Places of every pass, so that a shuffled pass puts others there: Grain's slice (`count` None: endless)."""
+    """Places of every pass, so that a shuffled pass puts others there: Grain's slice (`count` None:
+    endless)."""
 
     start: int
     count: int | None
@@ -109,12 +117,18 @@ class PassingSlice:
         if self.count is None:
             return self.start + positions * self.step, None
         epoch = positions // self.count
-        return self.start + (positions - epoch * self.count) * self.step + epoch * (below or 0), None
+        return self.start + (positions - epoch * self.count) * self.step + epoch * (
+            below or 0
+        ), None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         epoch = positions // below if below and self.count is not None else np.zeros_like(positions)
         place, rest = np.divmod(positions - epoch * (below or 0) - self.start, self.step)
-        inside = (rest == 0) & (place >= 0) & (place < (self.count if self.count is not None else 1 << 62))
+        inside = (
+            (rest == 0)
+            & (place >= 0)
+            & (place < (self.count if self.count is not None else 1 << 62))
+        )
         return np.where(inside, place + epoch * (self.count or 0), -1)
 
     def describe(self) -> Json:
@@ -155,7 +169,8 @@ class Proportions:
 
     @staticmethod
     def of(weights: Sequence[float] | None, inputs: int) -> Proportions:
-        """The proportions of these weights: scaled so that the least is 100, then cut off, as Grain does."""
+        """The proportions of these weights: scaled so that the least is 100, then cut off, as Grain
+        does."""
         if weights is None:
             return Proportions((1,) * inputs)
         scale = 100 / min(weights)
@@ -166,7 +181,9 @@ class Proportions:
             return None
         total = sum(self.parts)
         lengths = [sys.maxsize if size is None else size for size in sizes]
-        least = int(min(length / (part / total) for length, part in zip(lengths, self.parts, strict=True)))
+        least = int(
+            min(length / (part / total) for length, part in zip(lengths, self.parts, strict=True))
+        )
         return None if least >= sys.maxsize else least
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
@@ -189,7 +206,8 @@ def _period(parts: tuple[int, ...]) -> tuple[Ints, Ints]:
 
 
 def _picked(place: Ints, parts: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The input of every place of the period, and which of its draws it is. Python's integers where int64 is short."""
+    """The input of every place of the period, and which of its draws it is. Python's integers where
+    int64 is short."""
     rest = sum(parts)
     wide = rest >= 1 << 31
     before, after = (place.astype(object), place.astype(object) + 1) if wide else (place, place + 1)
@@ -211,11 +229,16 @@ def default_seed(marks: Sequence[tuple[int, int]]) -> int:
     >>> default_seed([(42, 1)])
     3329053876
     """
-    return int(np.random.SeedSequence([value for mark in marks for value in mark]).generate_state(1, np.uint32)[0])
+    return int(
+        np.random.SeedSequence([value for mark in marks for value in mark]).generate_state(
+            1, np.uint32
+        )[0]
+    )
 
 
 def generator_at(seed: int, index: int) -> np.random.Generator:
-    """Grain's generator for one sample: Philox with the seed's key, its counter at the sample's index."""
+    """Grain's generator for one sample: Philox with the seed's key, its counter at the sample's
+    index."""
     return np.random.Generator(np.random.Philox(key=_philox_key(seed), counter=[0, 0, 0, index]))
 
 

@@ -21,9 +21,11 @@ _ROWS = 256  # rows taken out of a row group at a time
 
 
 class ParquetIterDataset(IterDataset):
-    """The rows of a Parquet file as dicts, in order; of several files, 16 in turn. Only `columns` are read.
+    """The rows of a Parquet file as dicts, in order; of several files, 16 in turn. Only `columns`
+    are read.
 
-    A file is opened when its first row is asked for. Resuming opens it at the row group that is needed.
+    A file is opened when its first row is asked for. Resuming opens it at the row group that is
+    needed.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> file = tempfile.mkdtemp() + "/rows.parquet"

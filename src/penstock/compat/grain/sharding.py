@@ -24,7 +24,9 @@ class ShardOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard_index < self.shard_count:
-            raise ConfigError(f"{self}: an index from 0 to {self.shard_count - 1}, of at least one shard")
+            raise ConfigError(
+                f"{self}: an index from 0 to {self.shard_count - 1}, of at least one shard"
+            )
 
 
 class NoSharding(ShardOptions):

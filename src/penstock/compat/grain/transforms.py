@@ -71,7 +71,8 @@ class Batch:
 
 
 class DatasetSelectionMap(ABC):
-    """Which dataset, and which of its elements, each element of a selection is; endless ones have `sys.maxsize`.
+    """Which dataset, and which of its elements, each element of a selection is; endless ones have
+    `sys.maxsize`.
 
     >>> class Swapped(DatasetSelectionMap):
     ...     def __len__(self):

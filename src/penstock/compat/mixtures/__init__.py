@@ -1,6 +1,7 @@
 """Mixtures written for other projects, read as mixture files; what cannot be carried over is named.
 
-Known are the files of `KINDS`. They are read as plain data, Python by its syntax tree alone: nothing that they name is
+Known are the files of `KINDS`. They are read as plain data, Python by its syntax tree alone:
+    nothing that they name is
 imported, no code is run, no network is used.
 """
 
@@ -70,7 +71,8 @@ _NOT_READ = {
 
 @dataclass
 class Conversion:
-    """A mixture of another project as a mixture file, and what became of everything that its file says.
+    """A mixture of another project as a mixture file, and what became of everything that its file
+    says.
 
     Of the problems, warnings are what is lost, and notes are what one should know about the rest.
     """
@@ -89,23 +91,28 @@ def convert(
     files: Mapping[str, str] | None = None,
     ranks: int | None = None,
 ) -> tuple[MixtureFile, list[Problem]]:
-    """A file of another project as the description of a mixture file, and everything that it does not carry over.
+    """A file of another project as the description of a mixture file, and everything that it does
+    not carry over.
 
-    Of the problems, warnings are what is lost, and notes are what one should know about the rest; each with file, line
-    and key. Write the description with `ps.dump`. `convert_with_keys` lists all keys of the file as well.
+    Of the problems, warnings are what is lost, and notes are what one should know about the rest;
+    each with file, line and key. Write the description with `ps.dump`. `convert_with_keys` lists
+    all keys of the file as well.
 
     Args:
         path: the file.
         kind: its format, one of `KINDS`; found from what the file holds where it is not said.
-        pick: which of several: the split of an Energon metadataset ("train"), the mixture of a Python file.
-        files: where data lies here: a source's name, a dataset's name on a hub, or how a path begins (`gs://bucket/`)
-            -> a path; `*` is for all other sources, and `{name}` in its path their names.
-        ranks: how many ranks read samples of their own: a batch that the file means for all is shared out to them, and
-            one that it means for each is theirs. Where it means one for each, and `ranks` is not said, that is lost.
+        pick: which of several: the split of an Energon metadataset ("train"), the mixture of a
+            Python file.
+        files: where data lies here: a source's name, a dataset's name on a hub, or how a path
+            begins (`gs://bucket/`) -> a path; `*` is for all other sources, and `{name}` in its
+            path their names.
+        ranks: how many ranks read samples of their own: a batch that the file means for all is
+            shared out to them, and one that it means for each is theirs. Where it means one for
+            each, and `ranks` is not said, that is lost.
 
     Raises:
-        ConfigError: where the file cannot be read, its format is not clear, it holds no source that a mixture file
-            could name, or `files` says something that nothing is.
+        ConfigError: where the file cannot be read, its format is not clear, it holds no source that
+            a mixture file could name, or `files` says something that nothing is.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "mix.yaml"
@@ -129,7 +136,8 @@ def convert_with_keys(
     files: Mapping[str, str] | None = None,
     ranks: int | None = None,
 ) -> Conversion:
-    """Convert as `convert` does, and list every key of the file: carried, harmless, or reported among the problems.
+    """Convert as `convert` does, and list every key of the file: carried, harmless, or reported
+    among the problems.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "sft.yaml"
@@ -163,13 +171,22 @@ def convert_with_keys(
         # Files of other projects may hold anything in any place.
         raise ConfigError(f"{path}: what it says cannot be carried over: {error!r}") from error
     if unused := account.files.unused():
-        raise ConfigError(f"files: nothing in {path} is called {unused[0]!r}; its sources are {', '.join(model.names)}")
+        raise ConfigError(
+            f"files: nothing in {path} is called {unused[0]!r}; its sources are "
+            f"{', '.join(model.names)}"
+        )
     if wrong := unfit(model, path):
         raise ConfigError(
-            "\n".join(f"{path}: what it says makes no mixture: {one.key}: {one.message}" for one in wrong)
+            "\n".join(
+                f"{path}: what it says makes no mixture: {one.key}: {one.message}" for one in wrong
+            )
         )
     if model.horizon is not None and model.horizon[0] == "steps" and model.batch is None:
-        account.report(tree, "", "the length of the run counts steps, and the size of a step is not said: say batch")
+        account.report(
+            tree,
+            "",
+            "the length of the run counts steps, and the size of a step is not said: say batch",
+        )
     keys = account.close()
     return Conversion(model, found, keys, sorted(set(account.problems)))
 
@@ -191,7 +208,11 @@ def kinds_of(tree: Node) -> list[str]:
     alike = [name for name in fits if KINDS[name] in _TOLD_APART]
     if len(alike) < 2:
         return fits
-    told = [name for name in alike if _arguments(tree) & (KINDS[name].ARGUMENTS | KINDS[name].ENTRY_ARGUMENTS)]
+    told = [
+        name
+        for name in alike
+        if _arguments(tree) & (KINDS[name].ARGUMENTS | KINDS[name].ENTRY_ARGUMENTS)
+    ]
     return [name for name in fits if name not in alike or name in told or not told]
 
 
@@ -199,7 +220,11 @@ def _arguments(tree: Node) -> set[str]:
     """The names of the settings of a file, and of its datasets."""
     top = tree.value if isinstance(tree.value, dict) else {}
     datasets = top["datasets"].value if "datasets" in top else ()
-    entries = [item.value for item in datasets if isinstance(item.value, dict)] if isinstance(datasets, tuple) else []
+    entries = (
+        [item.value for item in datasets if isinstance(item.value, dict)]
+        if isinstance(datasets, tuple)
+        else []
+    )
     return {*top, *(name for entry in entries for name in entry)}
 
 
@@ -210,16 +235,34 @@ def _kind(tree: Node, path: str | Path) -> str:
         return fits[0]
     if fits:
         raise ConfigError(
-            f"{path}: its format is not clear from what it holds, which fits {' and '.join(fits)}; say which, by kind= "
+            f"{path}: its format is not clear from what it holds, which fits {' and '.join(fits)}; "
+            "say which, by kind= "
             f"(on the command line --from): one of {', '.join(fits)}"
         )
     top = tree.value if isinstance(tree.value, dict) else {}
-    inside = [item for node in top.values() for item in (node, *(node.value if isinstance(node.value, tuple) else ()))]
-    names = {*top, *(name for node in inside if isinstance(node.value, dict) for name in node.value if name[:1] == "_")}
+    inside = [
+        item
+        for node in top.values()
+        for item in (node, *(node.value if isinstance(node.value, tuple) else ()))
+    ]
+    names = {
+        *top,
+        *(
+            name
+            for node in inside
+            if isinstance(node.value, dict)
+            for name in node.value
+            if name[:1] == "_"
+        ),
+    }
     for other, settings in _NOT_READ.items():
         if names & settings:
-            raise ConfigError(f"{path}: this looks like a file of {other}, which names no data that can be read here")
+            raise ConfigError(
+                f"{path}: this looks like a file of {other}, which names no data that can be read "
+                "here"
+            )
     raise ConfigError(
-        f"{path}: its format is not clear from what it holds: it names no data as the known formats do; say which, by "
+        f"{path}: its format is not clear from what it holds: it names no data as the known "
+        "formats do; say which, by "
         f"kind= (on the command line --from): one of {', '.join(KINDS)}"
     )

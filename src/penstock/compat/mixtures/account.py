@@ -1,7 +1,10 @@
-"""The account of every key of a foreign file: carried over, known to be harmless, or reported with the reason.
+"""The account of every key of a foreign file: carried over, known to be harmless, or reported with
+the reason.
 
-Converters read files through `Section`, which marks each key that it hands out. `Account.close` then walks over the
-files and reports every key without a mark: a converter cannot drop one in silence, and a key that nobody knows is
+Converters read files through `Section`, which marks each key that it hands out. `Account.close`
+then walks over the
+files and reports every key without a mark: a converter cannot drop one in silence, and a key that
+    nobody knows is
 never taken as harmless.
 """
 
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...base.urls import redacted
+from ...engine.base.urls import redacted
 from ...errors import ConfigError
 from ...mixture_files import Problem
 from ...mixture_files.reading import Node, dotted
@@ -22,7 +25,9 @@ from .places import MAPPED, Files, Hub
 NO_COUNTERPART = "has no counterpart in a mixture file"
 EVALUATION = "only training data makes a mixture"
 AWAY = "files cannot be read where they lie: copy them, and say where they are with files"
-_UNKNOWN = "is no key of {} files that is known here: it may decide which samples come, or their order"
+_UNKNOWN = (
+    "is no key of {} files that is known here: it may decide which samples come, or their order"
+)
 
 Mark = Literal["carried", "opened", "harmless", "noted", "reported", "dropped"]
 Reasons = Mapping[str, Sequence[str]]
@@ -49,10 +54,11 @@ class Keys:
 
 @dataclass
 class Account:
-    """The keys of the files that a conversion reads, what is reported of them, and where data lies here.
+    """The keys of the files that a conversion reads, what is reported of them, and where data lies
+    here.
 
-    Problems are warnings (what is lost) and notes (what one should know about the rest). `ranks` is how many ranks read
-    data of their own, where the caller says it.
+    Problems are warnings (what is lost) and notes (what one should know about the rest). `ranks` is
+    how many ranks read data of their own, where the caller says it.
     """
 
     format: str = ""
@@ -61,7 +67,9 @@ class Account:
     problems: list[Problem] = field(default_factory=list[Problem])
     _trees: list[Node] = field(default_factory=list[Node])
     _calls: dict[int, Call] = field(default_factory=dict[int, Call])
-    _marks: dict[int, tuple[Node, set[Mark]]] = field(default_factory=dict[int, tuple[Node, set[Mark]]])
+    _marks: dict[int, tuple[Node, set[Mark]]] = field(
+        default_factory=dict[int, tuple[Node, set[Mark]]]
+    )
 
     def open(self, tree: Node) -> Section:
         """The top of a file, each key of which will be accounted for."""
@@ -97,7 +105,8 @@ class Account:
             self.note(node, at, why)
 
     def close(self) -> Keys:
-        """Report every key that no converter asked for, and list all keys by what became of them."""
+        """Report every key that no converter asked for, and list all keys by what became of
+        them."""
         keys = Keys()
         for tree in self._trees:
             self._close(tree, "", keys)
@@ -164,7 +173,8 @@ class Section:
         return key in self.table and self.table[key].value is not None
 
     def peek(self, key: str) -> Any:
-        """The plain value of a key that is not marked: it decides something, and is not itself carried over."""
+        """The plain value of a key that is not marked: it decides something, and is not itself
+        carried over."""
         return plain(self.table[key]) if key in self.table else None
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -183,7 +193,9 @@ class Section:
                 value = float(value)
             except ValueError:
                 pass
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        if value is None or (
+            isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        ):
             return value
         self.report(key, f"{value!r} is no number of at least 0")
         return None
@@ -285,7 +297,8 @@ class Section:
         self.account.mark(self.node, "dropped")
 
     def pass_over(self, *keys: str) -> None:
-        """Keys that say nothing about which samples come, in what order, shares and form; and those without a value."""
+        """Keys that say nothing about which samples come, in what order, shares and form; and those
+        without a value."""
         for key in keys:
             if key in self.table:
                 self.account.mark(self.table[key], "harmless")
@@ -299,14 +312,18 @@ class Section:
     ) -> None:
         """Account for the keys that were not asked for, and that are known.
 
-        A setting is reported or noted where it has a value, and another one than its `usual` one, which is false where
-        that does not say.
+        A setting is reported or noted where it has a value, and another one than its `usual` one,
+        which is false where that does not say.
         """
         waiting = {key: node for key, node in self.table.items() if not self.account.marks(node)}
         for reasons, say in ((reported or {}, self.report), (noted or {}, self.note)):
-            for why, key in ((why, key) for why, keys in reasons.items() for key in keys if key in waiting):
+            for why, key in (
+                (why, key) for why, keys in reasons.items() for key in keys if key in waiting
+            ):
                 off, value = (usual or {}).get(key, False), waiting[key].value
-                self.pass_over(key) if value is off or (isinstance(off, str) and value == off) else say(key, why)
+                self.pass_over(key) if value is off or (
+                    isinstance(off, str) and value == off
+                ) else say(key, why)
         self.pass_over(*(key for key in waiting if key in harmless))
 
     def path(self, path: str) -> str:
@@ -314,29 +331,45 @@ class Section:
         return path if "://" in path or path.startswith("~") else str(self.folder / path)
 
     def local(self, key: str, name: str, paths: Sequence[str]) -> tuple[str, ...]:
-        """Paths of the source `name`: where the caller says they lie here, relative to the file, or remote."""
+        """Paths of the source `name`: where the caller says they lie here, relative to the file, or
+        remote."""
         files = self.account.files
         if (own := files.of(name)) is not None:
             return (own,)
         found = tuple(files.moved(path) or self.path(path) for path in paths)
-        gone = [path for path in paths if "://" not in path and not path.startswith("/") and self._nothing(path)]
+        gone = [
+            path
+            for path in paths
+            if "://" not in path and not path.startswith("/") and self._nothing(path)
+        ]
         if gone and not files.moved(gone[0]):
-            self.note(key, f"{gone[0]!r} is taken as beside this file, where there is nothing: say where with files")
+            self.note(
+                key,
+                f"{gone[0]!r} is taken as beside this file, where there is nothing: say where with "
+                "files",
+            )
         if elsewhere := next((path for path in found if "://" in path), None):
-            self.account.note_remote(self.table.get(key, self.node), dotted(self.at, key), elsewhere.split("://")[0])
+            self.account.note_remote(
+                self.table.get(key, self.node), dotted(self.at, key), elsewhere.split("://")[0]
+            )
         return found
 
     def _nothing(self, path: str) -> bool:
-        return not any(letter in path for letter in "*?[{") and not Path(self.path(path)).expanduser().exists()
+        return (
+            not any(letter in path for letter in "*?[{")
+            and not Path(self.path(path)).expanduser().exists()
+        )
 
     def dataset(
         self, key: str, name: str, place: Hub, config: str, split: str, local: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Return the paths of what `load_dataset` reads: `local` ones, or a dataset of the hub, wherever it lies here.
+        """Return the paths of what `load_dataset` reads: `local` ones, or a dataset of the hub,
+        wherever it lies here.
 
-        A dataset of the hub is never a folder beside the file. Files have neither configurations nor splits: where they
-        are what is read, those of the keys `config` and `split` are reported, unless the caller says where the source
-        lies.
+        A dataset of the hub is never a folder beside the file. Files have neither configurations
+            nor splits: where they
+        are what is read, those of the keys `config` and `split` are reported, unless the caller
+        says where the source lies.
         """
         files = self.account.files
         if (own := files.of(name)) is not None:
@@ -347,14 +380,21 @@ class Section:
             self.report(config, why) if place.config else None
             self.report(split, why) if place.split not in (None, "train") else None
         if local:
-            if self.has(split) and place.split == "train" and not all(Path(path).suffix for path in local):
+            if (
+                self.has(split)
+                and place.split == "train"
+                and not all(Path(path).suffix for path in local)
+            ):
                 self.note(split, "all files of the folder are read: name those of this split")
             return self.local(key, name, local)
         if home is not None:
             inside = () if Path(home).suffix else place.files
             return tuple(f"{home.rstrip('/')}/{file}" for file in inside) or (home,)
         what = f"the split {place.split!r} of a dataset" if place.split else "a dataset"
-        self.note(key, f"{what} of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}")
+        self.note(
+            key,
+            f"{what} of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}",
+        )
         return place.paths
 
 
@@ -385,4 +425,6 @@ def flat(values: Iterable[Any]) -> Iterator[Any]:
 
 def nothing(file: Path, kind: str) -> ConfigError:
     """The error for a file of which nothing remains."""
-    return ConfigError(f"{file}: there is no source in this {kind} file that a mixture file could hold")
+    return ConfigError(
+        f"{file}: there is no source in this {kind} file that a mixture file could hold"
+    )

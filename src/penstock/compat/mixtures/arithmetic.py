@@ -1,4 +1,5 @@
-"""What is done with values that are worked out of Python code: arithmetic, a few functions and methods; bounded."""
+"""What is done with values that are worked out of Python code: arithmetic, a few functions and
+methods; bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Plain = str | int | float | bool | None
 
 
 def _plain(value: Any) -> Any:
-    """A value without anything in it: what holds others, and these the same ones twice, may be without end as text."""
+    """A value without anything in it: what holds others, and these the same ones twice, may be
+    without end as text."""
     if isinstance(value, Plain):
         return value
     raise Stop("only numbers and texts are compared, counted or written out")
@@ -86,7 +88,17 @@ KNOWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 METHODS = {
     dict: ("items", "keys", "values", "get", "copy", "update", "pop", "setdefault"),
-    str: ("startswith", "endswith", "replace", "split", "lower", "upper", "strip", "removeprefix", "removesuffix"),
+    str: (
+        "startswith",
+        "endswith",
+        "replace",
+        "split",
+        "lower",
+        "upper",
+        "strip",
+        "removeprefix",
+        "removesuffix",
+    ),
     list: ("copy", "append", "extend"),
 }
 
@@ -160,7 +172,11 @@ def of_two(op: ast.operator, one: Any, other: Any) -> Any:
         if not numbers or abs(other) > 64 or abs(one) > 1e6:
             raise Stop("a power this large is not worked out")
         return one**other
-    joined = type(one) is type(other) and isinstance(one, str | list | dict) and size(one) + size(other) < ITEMS
+    joined = (
+        type(one) is type(other)
+        and isinstance(one, str | list | dict)
+        and size(one) + size(other) < ITEMS
+    )
     if not numbers and not joined and not (isinstance(one, Call) and isinstance(other, str)):
         raise Stop("only numbers, and lists and texts of one kind, are put together")
     if isinstance(one, Call):

@@ -1,4 +1,5 @@
-"""dolma's mixer: streams of documents that are put together, filtered by attributes that taggers wrote."""
+"""dolma's mixer: streams of documents that are put together, filtered by attributes that taggers
+wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .trainers import put_together
 
 _RUNNING = ("processes", "work_dir", "dryrun", "experiment", "debug", "ring_size", "batch_size")
 _BY_ATTRIBUTE = (
-    "documents are dropped or changed by attributes that lie beside them: run the mixer, and read its output"
+    "documents are dropped or changed by attributes that lie beside them: run the mixer, and "
+    "read its output"
 )
 
 
@@ -24,7 +26,8 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """Every document of every stream once; those that the mixer would drop as well, and that is said."""
+    """Every document of every stream once; those that the mixer would drop as well, and that is
+    said."""
     top, names, sources = account.open(tree), Names(), list[SourceEntry]()
     top.pass_over(*_RUNNING)
     for stream in top.parts("streams"):
@@ -34,8 +37,12 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             stream.report(key, _BY_ATTRIBUTE)
         stream.pass_over("attributes", "compression")
         if (output := stream.part("output")) is not None:
-            output.report("min_text_length", "short documents are dropped: run the mixer, and read its output")
-            output.note("discard_fields", "nothing is dropped of a row: name the columns that are read")
+            output.report(
+                "min_text_length", "short documents are dropped: run the mixer, and read its output"
+            )
+            output.note(
+                "discard_fields", "nothing is dropped of a row: name the columns that are read"
+            )
             output.pass_over("path", "max_size_in_bytes")
         if not paths:
             stream.drop("it names no documents: its share is lost")

@@ -18,10 +18,16 @@ _HEADER = ("__module__", "__class__")
 
 def is_mine(tree: Node) -> bool:
     value = tree.value
-    return isinstance(value, dict) and "splits" in value and ("__class__" in value or "__module__" in value)
+    return (
+        isinstance(value, dict)
+        and "splits" in value
+        and ("__class__" in value or "__module__" in value)
+    )
 
 
-def convert(tree: Node, account: Account, pick: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
+def convert(
+    tree: Node, account: Account, pick: str = "train", above: tuple[Path, ...] = ()
+) -> MixtureFile:
     """The mixture of one split; the other splits are named."""
     split = pick
     top = account.open(tree)
@@ -55,7 +61,9 @@ def _mixture(part: Section, split: str, account: Account, chain: tuple[Path, ...
     for item in part.parts(key):
         if epochised:
             times = item.number("repetitions")
-            share: dict[str, Any] = dict.fromkeys(("epochs", "max_epochs"), 1 if times is None else times)
+            share: dict[str, Any] = dict.fromkeys(
+                ("epochs", "max_epochs"), 1 if times is None else times
+            )
         else:
             weight = item.number("weight")
             share = {"weight": 1 if weight is None else weight}
@@ -66,14 +74,21 @@ def _mixture(part: Section, split: str, account: Account, chain: tuple[Path, ...
 
 
 def _entry(
-    item: Section, split: str, names: Names, account: Account, chain: tuple[Path, ...], share: dict[str, Any]
+    item: Section,
+    split: str,
+    names: Names,
+    account: Account,
+    chain: tuple[Path, ...],
+    share: dict[str, Any],
 ) -> SourceEntry | None:
     own = item.text("split_part") or split
     if any(key in item.table for key in ("blend", "blend_epochized", "datasets")):
         return SourceEntry(names.of("blend"), mixture=_mixture(item, own, account, chain), **share)
     if not item.has("path"):
         why = "joined datasets have no counterpart in a mixture file: join them beforehand; its share is lost"
-        item.report("join", why) if item.has("join") else item.drop("it names no path: its share is lost")
+        item.report("join", why) if item.has("join") else item.drop(
+            "it names no path: its share is lost"
+        )
         return None
     given = item.text("path") or ""
     name = names.of(name_of_path(given))
@@ -89,7 +104,9 @@ def _entry(
     return SourceEntry(name, paths, split=own if prepared else None, slice=bounds, **share)
 
 
-def _file(item: Section, path: Path, split: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile | None:
+def _file(
+    item: Section, path: Path, split: str, account: Account, chain: tuple[Path, ...]
+) -> MixtureFile | None:
     if path.resolve() in chain:
         item.report("path", "the files name each other in a circle")
         return None
@@ -109,7 +126,9 @@ def _subset(item: Section) -> tuple[int | str | None, ...] | None:
         return None
     given = cast("list[Any]", bounds) if isinstance(bounds, list) else []
     ends = [None if bound == "end" else bound for bound in given]
-    if len(ends) == 2 and all(end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends):
+    if len(ends) == 2 and all(
+        end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends
+    ):
         return tuple(ends)
     item.report("subset", f"{bounds!r} is no range of rows or percent")
     return None

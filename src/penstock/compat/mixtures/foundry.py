@@ -1,4 +1,5 @@
-"""llm-foundry: the `streams` of a train loader, with proportions, repeats or numbers of samples, or its one dataset."""
+"""llm-foundry: the `streams` of a train loader, with proportions, repeats or numbers of samples, or
+its one dataset."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ from .places import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, Horizon, shared
 
-_ONLY_ABSOLUTE = "shares, samples and passes beside each other have no counterpart: one of them is carried over"
+_ONLY_ABSOLUTE = (
+    "shares, samples and passes beside each other have no counterpart: one of them is carried over"
+)
 _PLACES = ((), ("dataset",), ("train_loader", "dataset"), ("parameters", "train_loader", "dataset"))
 _FILES = ("json", "csv", "parquet", "text")  # what `hf_name` is where the files are local
 _DURATION = re.compile(r"([0-9_.]+(?:e[0-9]+)?)(ep|ba|tok|sp)")
 _UNITS = {"ep": "epochs", "ba": "steps", "tok": "tokens", "sp": "samples"}
 _LOADING = frozenset(
-    "predownload cache_limit keep_zip download_retry download_timeout validate_hash allow_unsafe_types keep_raw".split()
+    "predownload cache_limit keep_zip download_retry download_timeout validate_hash "
+    "allow_unsafe_types keep_raw".split()
 )
 """Keys that say how shards are fetched and cached."""
 _ORDER: Reasons = {
@@ -34,9 +38,11 @@ _DATASET_REPORTED: Reasons = {
         "eos_token_id", "bos_token_id", "preprocessing_fn", "safe_load", "target_prompts", "target_responses",
         "text_column_name", "max_leftover_bins_to_keep", "backend_attention_mask",
     ),
-    "an epoch has as many samples as its streams say; say horizon for another length": ("epoch_size",),
+    "an epoch has as many samples as its streams say; say horizon for another "
+    "length": ("epoch_size",),
     "ranks are given the same samples": ("replication",),
-    "which samples of a stream are taken in an epoch is drawn otherwise": ("sampling_method", "sampling_granularity"),
+    "which samples of a stream are taken in an epoch is drawn "
+    "otherwise": ("sampling_method", "sampling_granularity"),
 }  # fmt: skip
 _NOTED: Reasons = {
     "samples are shuffled by shuffle_seed": ("seed", "global_seed"),
@@ -58,7 +64,8 @@ _HARMLESS = (
     | frozenset(
         "variables precision fsdp_config deepspeed_config "
         "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
-        "device_train_microbatch_size device_train_grad_accum load_ignore_keys load_exclude_algorithms "
+        "device_train_microbatch_size device_train_grad_accum load_ignore_keys "
+        "load_exclude_algorithms "
         "dist_timeout cluster gpu_num gpu_type compute image integrations "
         "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
         "only_composer_checkpoint".split()
@@ -70,18 +77,25 @@ _REPORTED: Reasons = {
     "the run may end before its horizon": ("stop_on_loss",),
     OTHER_RUN: ("autoresume", "spin_dataloaders", "reset_time"),
     "its arguments may override the settings of this file": ("command",),
-    "documents are kept apart in attention: say so where the model is called": ("attn_uses_sequence_id",),
+    "documents are kept apart in attention: say so where the model is called": (
+        "attn_uses_sequence_id",
+    ),
 }
 _MODEL_HARMLESS = MODEL | frozenset(
     "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale norm_eps "
-    "use_flash_attention_2 use_train_metrics additional_train_metrics additional_eval_metrics peft_config "
-    "load_in_8bit return_dict z_loss final_logit_softcapping tie_word_embeddings should_save_peft_only "
-    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config rope_hf_config softmax_scale "
+    "use_flash_attention_2 use_train_metrics additional_train_metrics additional_eval_metrics "
+    "peft_config "
+    "load_in_8bit return_dict z_loss final_logit_softcapping tie_word_embeddings "
+    "should_save_peft_only "
+    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config rope_hf_config "
+    "softmax_scale "
     "qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size config_overrides".split()
 )
 _CALLBACKS = frozenset(
-    "speed_monitor lr_monitor memory_monitor runtime_estimator optimizer_monitor system_metrics_monitor "
-    "activation_monitor activation_monitor_full_model loss_perp_v_len memory_snapshot oom_observer mlperf scheduled_gc "
+    "speed_monitor lr_monitor memory_monitor runtime_estimator optimizer_monitor "
+    "system_metrics_monitor "
+    "activation_monitor activation_monitor_full_model loss_perp_v_len memory_snapshot oom_observer "
+    "mlperf scheduled_gc "
     "hf_checkpointer mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
     "eval_output_logging image_visualizer run_event_callback".split()
 )
@@ -93,15 +107,20 @@ def is_mine(tree: Node) -> bool:
 
 
 def _place(tree: Node) -> tuple[str, ...] | None:
-    """Return the section that names the data: the top level, `dataset`, a train loader, or parameters around it."""
+    """Return the section that names the data: the top level, `dataset`, a train loader, or
+    parameters around it."""
     for place in _PLACES:
         node: Node | None = tree
         for key in place:
-            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+            node = (
+                node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+            )
         if node is None or not isinstance(node.value, dict):
             continue
         streams = "streams" in node.value and isinstance(node.value["streams"].value, dict)
-        named = any(key in node.value and node.value[key].value for key in ("local", "remote", "hf_name"))
+        named = any(
+            key in node.value and node.value[key].value for key in ("local", "remote", "hf_name")
+        )
         if streams or (len(place) > 1 and named):
             return place
     return None
@@ -124,21 +143,30 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     found = _streams(dataset, values)
     if not found:
         raise nothing(Path(tree.file), "llm-foundry")
-    account.note(dataset.node, dataset.at, "rows are taken as they are stored: decode, tokenise and pad them in Python")
+    account.note(
+        dataset.node,
+        dataset.at,
+        "rows are taken as they are stored: decode, tokenise and pad them in Python",
+    )
     sources = _shares(found)
     horizon = _duration(top, values)
     whole = all(source.epochs for source in sources)
     if horizon and horizon[0] == "epochs" and whole:
         times = horizon[1]
         sources = [
-            replace(source, epochs=(source.epochs or 1) * times, max_epochs=(source.epochs or 1) * times)
+            replace(
+                source, epochs=(source.epochs or 1) * times, max_epochs=(source.epochs or 1) * times
+            )
             for source in sources
         ]
         horizon = None
     elif horizon and whole:
         sources = [replace(source, max_epochs=None) for source in sources]
     elif horizon and horizon[0] == "epochs":
-        top.report("max_duration", "an epoch is as many samples as the streams say together: say horizon in samples")
+        top.report(
+            "max_duration",
+            "an epoch is as many samples as the streams say together: say horizon in samples",
+        )
         horizon = None
     model = MixtureFile(
         tuple(sources),
@@ -149,7 +177,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     )
     for section in (*around, *(item for item, _ in found), dataset):
         own = _HARMLESS if section in around else _LOADING
-        section.settle(own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED})
+        section.settle(
+            own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED}
+        )
         _settle_inside(section)
     top.settle(values.referenced())
     return model
@@ -161,7 +191,10 @@ def _settle_inside(section: Section) -> None:
         inside = section.part(key) if isinstance(section.peek(key), dict) else None
         if inside is None:
             continue
-        if isinstance(inside.peek("attn_config"), dict) and (attention := inside.part("attn_config")) is not None:
+        if (
+            isinstance(inside.peek("attn_config"), dict)
+            and (attention := inside.part("attn_config")) is not None
+        ):
             attention.settle(_MODEL_HARMLESS, _REPORTED)
         inside.settle(harmless, _REPORTED, _NOTED)
 
@@ -169,7 +202,11 @@ def _settle_inside(section: Section) -> None:
 def _streams(dataset: Section, values: _Values) -> list[tuple[Section, SourceEntry]]:
     names, found = Names(), list[tuple[Section, SourceEntry]]()
     if (streams := dataset.part("streams")) is None:
-        own = _hub(dataset, values) if dataset.has("hf_name") else _folder(names.of("train"), dataset, dataset, values)
+        own = (
+            _hub(dataset, values)
+            if dataset.has("hf_name")
+            else _folder(names.of("train"), dataset, dataset, values)
+        )
         return [] if own is None else [(dataset, own)]
     for name, item in streams.named():
         if (own := _folder(names.of(name), item, dataset, values)) is not None:
@@ -179,7 +216,9 @@ def _streams(dataset: Section, values: _Values) -> list[tuple[Section, SourceEnt
 
 def _folder(name: str, item: Section, dataset: Section, values: _Values) -> SourceEntry | None:
     """A folder of MDS shards."""
-    local, remote, split = (values.filled(item.text(key) or "") for key in ("local", "remote", "split"))
+    local, remote, split = (
+        values.filled(item.text(key) or "") for key in ("local", "remote", "split")
+    )
     if local and remote:
         item.note("remote", "local is read, where a copy of it lies")
     for key in ("local", "remote", "split"):
@@ -196,22 +235,34 @@ def _folder(name: str, item: Section, dataset: Section, values: _Values) -> Sour
 
 def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
     """What `datasets.load_dataset` would give: a dataset of the hub, or files of a kind."""
-    name, split = values.filled(dataset.text("hf_name") or ""), values.filled(dataset.text("split") or "") or None
+    name, split = (
+        values.filled(dataset.text("hf_name") or ""),
+        values.filled(dataset.text("split") or "") or None,
+    )
     options = dataset.part("hf_kwargs")
     folder = values.filled((options.text("data_dir") if options else None) or "")
     files = [values.filled(path) for path in _data_files(options, split)] if options else []
-    of_split = bool(options and isinstance(options.peek("data_files"), dict))  # files are those of the split
+    of_split = bool(
+        options and isinstance(options.peek("data_files"), dict)
+    )  # files are those of the split
     if name in _FILES:
-        paths = [f"{folder.rstrip('/')}/{file}" if folder else file for file in files] or ([folder] if folder else [])
+        paths = [f"{folder.rstrip('/')}/{file}" if folder else file for file in files] or (
+            [folder] if folder else []
+        )
         if not paths:
             dataset.report("hf_name", "it names no files")
             return None
         if not files:
-            dataset.note("hf_name", f"all files of the folder are read; datasets takes those of the split {split!r}")
+            dataset.note(
+                "hf_name",
+                f"all files of the folder are read; datasets takes those of the split {split!r}",
+            )
         if options is not None:
             options.pass_over("name")  # what the configuration made of the files is called
         kind: Any = "jsonl" if name == "json" else name
-        there = dataset.dataset("hf_kwargs", "train", Hub(name, None, None if of_split else split), "", "split", paths)
+        there = dataset.dataset(
+            "hf_kwargs", "train", Hub(name, None, None if of_split else split), "", "split", paths
+        )
         return SourceEntry("train", there, format=kind)
     config = options.text("name") if options else None
     beside = name.startswith((".", "/", "~")) or "://" in name
@@ -222,7 +273,10 @@ def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
         options.report("data_dir", "which folder of the dataset is read is lost: say data_files")
         known = dataset.account.files
         if known.of("train") is None and (local or files or known.of(name) is not None):
-            options.report("name", "files have no configurations: say which are of this one with files (train=PATH)")
+            options.report(
+                "name",
+                "files have no configurations: say which are of this one with files (train=PATH)",
+            )
     return SourceEntry("train", there)
 
 
@@ -237,7 +291,8 @@ def _data_files(options: Section, split: str | None) -> list[str]:
 
 
 def _duration(top: Section, values: _Values) -> Horizon:
-    """Return the length of the run from Composer's times: 4800ba, 1ep, 26e9tok; a plain number counts epochs."""
+    """Return the length of the run from Composer's times: 4800ba, 1ep, 26e9tok; a plain number
+    counts epochs."""
     given = values.value(top.get("max_duration"))
     if given in (None, ""):
         return None
@@ -250,7 +305,10 @@ def _duration(top: Section, values: _Values) -> Horizon:
         return None
     unit = _UNITS[found[2]]
     if unit == "tokens":
-        top.report("max_duration", "rows are not tokens here: how many rows so many tokens are, the data tells")
+        top.report(
+            "max_duration",
+            "rows are not tokens here: how many rows so many tokens are, the data tells",
+        )
         return None
     return unit, number if unit == "epochs" else int(number)
 
@@ -261,7 +319,9 @@ def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
     counted = [item.has("choose") for item, _ in found]
     out: list[SourceEntry] = []
     for item, source in found:
-        proportion, repeat, choose = (item.number(key) for key in ("proportion", "repeat", "choose"))
+        proportion, repeat, choose = (
+            item.number(key) for key in ("proportion", "repeat", "choose")
+        )
         kind = "proportion" if relative else "choose" if all(counted) else "repeat"
         for key in {"proportion", "choose", "repeat"} - {kind}:
             item.report(key, _ONLY_ABSOLUTE)
@@ -291,7 +351,9 @@ def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
     loader = top.part("train_loader")
     drop = loader.flag("drop_last") if loader else False
     if loader is not None:
-        loader.pass_over("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "name")
+        loader.pass_over(
+            "num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "name"
+        )
     if not isinstance(size, int) or size < 1:
         top.report("global_train_batch_size", f"{size!r} is no whole number above 0")
         return None
@@ -305,7 +367,8 @@ class _Values:
         self.values: Any = plain(tree)
 
     def referenced(self) -> set[str]:
-        """The names at the top to which anything refers: their values act where they are referred to."""
+        """The names at the top to which anything refers: their values act where they are referred
+        to."""
         return set(re.findall(r"\$\{(\w+)[.\w]*\}", repr(self.values)))
 
     def value(self, given: Any) -> Any:

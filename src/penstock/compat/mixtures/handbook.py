@@ -1,4 +1,5 @@
-"""alignment-handbook's `dataset_mixture` and `dataset_mixer`, and open-instruct's `dataset_mixer_list`."""
+"""alignment-handbook's `dataset_mixture` and `dataset_mixer`, and open-instruct's
+`dataset_mixer_list`."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     top, names = account.open(tree), Names()
     mixture = top.part("dataset_mixture")
     if mixture is not None:
-        sources = [source for item in mixture.parts("datasets") if (source := _entry(item, names)) is not None]
+        sources = [
+            source
+            for item in mixture.parts("datasets")
+            if (source := _entry(item, names)) is not None
+        ]
         mixture.report("test_split_size", _TEST_SPLIT)
         seed = mixture.integer("seed", 0)
         for key in ("seed", "data_seed"):
@@ -54,7 +59,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _entry(item: Section, names: Names) -> SourceEntry | None:
-    """A dataset of a mixture; with a weight below 1 that part of it, at random but always the same."""
+    """A dataset of a mixture; with a weight below 1 that part of it, at random but always the
+    same."""
     if not item.has("id"):
         item.drop("it names no id: its samples are lost")
         return None
@@ -73,7 +79,8 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
 
 
 def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
-    """Names with a share of each (0.5, 1.0), or a number of samples (5000); one source for each split of them."""
+    """Names with a share of each (0.5, 1.0), or a number of samples (5000); one source for each
+    split of them."""
     key = next(key for key in _MIXERS if top.has(key))
     for other in _MIXERS:
         top.report(other, f"{key} is given as well, and is what is read") if other != key else None
@@ -91,14 +98,24 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
             top.note(key, f"nothing of {called} is read")
             continue
         if str(amount) == "1" and not by_name:
-            top.report(key, f"1 of {called} is all of it, or one sample, as the version has it: all of it is read")
+            top.report(
+                key,
+                f"1 of {called} is all of it, or one sample, as the version has it: all of it is "
+                "read",
+            )
         elif bounds is None and amount not in (1.0, "1.0"):
             top.report(key, f"{amount!r} is neither a share nor a number of samples")
         elif bounds is not None:
-            top.note(key, "of a dataset with a share or number the first so many rows; the trainer may draw others")
+            top.note(
+                key,
+                "of a dataset with a share or number the first so many rows; the trainer may draw "
+                "others",
+            )
         for split in splits[number]:
             place = Hub(str(called), configs[number] if configs else None, split)
-            name = names.of(name_of_path(str(called)) if str(called).endswith(FILES) else place.short)
+            name = names.of(
+                name_of_path(str(called)) if str(called).endswith(FILES) else place.short
+            )
             there = place_of(top, key, name, place, "dataset_configs", of_splits)
             yield SourceEntry(name, there, slice=bounds, columns=tuple(columns) or None)
 
@@ -122,19 +139,30 @@ def _amounts(top: Section, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def _splits(top: Section, datasets: int) -> list[list[str | None]]:
-    """The splits of each dataset that are trained on: of `dataset_splits` those with train in their name."""
+    """The splits of each dataset that are trained on: of `dataset_splits` those with train in their
+    name."""
     given = [plain_split(top, "dataset_splits", split) for split in top.texts("dataset_splits")]
     if given:
         kept = [split for split in given if split and "train" in split]
         if len(kept) < len(given):
-            top.note("dataset_splits", "splits with train in their name are trained on; others are for evaluation")
+            top.note(
+                "dataset_splits",
+                "splits with train in their name are trained on; others are for evaluation",
+            )
         return [list[str | None](kept)] * datasets
-    key = "dataset_mixer_list_splits" if top.has("dataset_mixer_list_splits") else "dataset_train_splits"
+    key = (
+        "dataset_mixer_list_splits"
+        if top.has("dataset_mixer_list_splits")
+        else "dataset_train_splits"
+    )
     listed = [plain_split(top, key, split) for split in top.texts(key)]
     if len(listed) not in (0, 1, datasets):
         top.report(key, f"not one split for each of {datasets} datasets")
         listed = []
-    return [[split] for split in (listed * datasets if len(listed) == 1 else listed or [None] * datasets)]
+    return [
+        [split]
+        for split in (listed * datasets if len(listed) == 1 else listed or [None] * datasets)
+    ]
 
 
 def _first(amount: Any) -> tuple[int | str | None, ...] | None:

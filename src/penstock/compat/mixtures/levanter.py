@@ -1,4 +1,5 @@
-"""Levanter's data section: `configs` (or `components`) with `train_weights`, alone or in a training config."""
+"""Levanter's data section: `configs` (or `components`) with `train_weights`, alone or in a training
+config."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ...mixing import Stop
+from ...engine.mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node, dotted
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
@@ -16,14 +17,23 @@ from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import SHARED_RANKS, shared
 
 _STOPS = ("restart", "first_exhausted", "all_exhausted")
-_SECTIONS = (("configs", "train_weights"), ("components", "train_weights"), ("supervised_data", "mixture_weights"))
+_SECTIONS = (
+    ("configs", "train_weights"),
+    ("components", "train_weights"),
+    ("supervised_data", "mixture_weights"),
+)
 
 
 _DATA_HARMLESS = frozenset("cache_dir cache_options tags auto_build_caches num_workers".split())
 _REPORTED: Reasons = {NO_COUNTERPART: ("block_cross_document_attention", "chat_template")}
 _NOTED: Reasons = {
     "another permutation than theirs": ("permutation_type",),
-    EVALUATION: ("validation_urls", "max_eval_batches", "steps_per_eval", "per_device_eval_parallelism"),
+    EVALUATION: (
+        "validation_urls",
+        "max_eval_batches",
+        "steps_per_eval",
+        "per_device_eval_parallelism",
+    ),
 }
 _MESH = (
     "model_axis_size", "tensor_parallel_axes", "fsdp_axis", "batch_axis", "replica_ici_axis_size",
@@ -34,8 +44,10 @@ _TRAINER_HARMLESS = (
     | OPTIMIZER
     | CHECKPOINTS
     | frozenset(
-        "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator jax_config "
-        "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch crash_on_nan "
+        "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator "
+        "jax_config "
+        "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch "
+        "crash_on_nan "
         "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo".split()
     )
 )
@@ -48,7 +60,9 @@ _TRAINER_REPORTED: Reasons = {
     ),
     "how many passes the run makes is lost: say horizon": ("epochs",),
 }
-_TOP_HARMLESS = TRACKING | OPTIMIZER | CHECKPOINTS | frozenset("z_loss_weight log_entropy out_dir".split())
+_TOP_HARMLESS = (
+    TRACKING | OPTIMIZER | CHECKPOINTS | frozenset("z_loss_weight log_entropy out_dir".split())
+)
 
 
 def is_mine(tree: Node) -> bool:
@@ -63,7 +77,9 @@ def _data(tree: Node) -> Node | None:
         if not isinstance(value, dict):
             continue
         several = any(names in value and weights in value for names, weights in _SECTIONS)
-        known = "cache_dir" in value or "tokenizer" in value or (node is not tree and "trainer" in top)
+        known = (
+            "cache_dir" in value or "tokenizer" in value or (node is not tree and "trainer" in top)
+        )
         if several or (known and ("train_urls" in value or _is_hub(value))):
             return node
     return None
@@ -85,7 +101,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         tokenizer = "gpt2"
         account.note(found, data.at, "no tokenizer is said: Levanter takes gpt2")
     schedule, entries = None, list[SourceEntry]()
-    section, weights = next(((names, weights) for names, weights in _SECTIONS if data.has(names)), (None, None))
+    section, weights = next(
+        ((names, weights) for names, weights in _SECTIONS if data.has(names)), (None, None)
+    )
     if section is not None and weights is not None:
         entries, schedule = _several(data, section, weights, tokenizer)
     elif (single := _source(Names().of(_called(data)), data, tokenizer)) is not None:
@@ -101,15 +119,25 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     block = data.count("mixture_block_size") or 2048 if len(entries) > 1 else None
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
     more = _training(top, data, bool(tokenizer), bool(eos))
-    data.report("max_train_batches", "how many rows of a source are used at most, counted in batches: say max_epochs")
-    data.report("num_validation_sequences", "rows that are held out, counted in packed rows: say split")
+    data.report(
+        "max_train_batches",
+        "how many rows of a source are used at most, counted in batches: say max_epochs",
+    )
+    data.report(
+        "num_validation_sequences", "rows that are held out, counted in packed rows: say split"
+    )
     data.settle(_DATA_HARMLESS, _REPORTED, _NOTED)
     if "pack" in more:
         account.note(
-            data.node, data.at, "documents are shuffled, mixed and then cut; Levanter cuts sources, then mixes"
+            data.node,
+            data.at,
+            "documents are shuffled, mixed and then cut; Levanter cuts sources, then mixes",
         )
     if schedule and "batch" not in more:
-        data.report(str(weights), "its points are training steps: say the size of a step as batch, or they are samples")
+        data.report(
+            str(weights),
+            "its points are training steps: say the size of a step as batch, or they are samples",
+        )
     return MixtureFile(
         tuple(entries),
         unit="tokens" if tokenizer else None,
@@ -141,9 +169,12 @@ def _several(
             continue
         if (source := _source(names.of(name), item, tokenizer)) is not None:
             sources[name] = source
-    shares, schedule = _weights(data, weights, {name: source.name for name, source in sources.items()})
+    shares, schedule = _weights(
+        data, weights, {name: source.name for name, source in sources.items()}
+    )
     entries = [
-        source if schedule else replace(source, weight=shares.get(source.name, 0)) for source in sources.values()
+        source if schedule else replace(source, weight=shares.get(source.name, 0))
+        for source in sources.values()
     ]
     return entries, schedule
 
@@ -151,11 +182,21 @@ def _several(
 def _weighted(node: Node) -> set[str]:
     """The names that have a weight above 0 at some time."""
     rows = (
-        [pair.value[1] for pair in node.value if isinstance(pair.value, tuple) and len(pair.value) == 2]
+        [
+            pair.value[1]
+            for pair in node.value
+            if isinstance(pair.value, tuple) and len(pair.value) == 2
+        ]
         if isinstance(node.value, tuple)
         else [node]
     )
-    return {name for row in rows if isinstance(row.value, dict) for name, weight in row.value.items() if weight.value}
+    return {
+        name
+        for row in rows
+        if isinstance(row.value, dict)
+        for name, weight in row.value.items()
+        if weight.value
+    }
 
 
 def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | None:
@@ -182,7 +223,9 @@ def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | No
     return SourceEntry(name, paths, tokenise=own)
 
 
-def _weights(data: Section, key: str, names: Mapping[str, str]) -> tuple[dict[str, float], Scheduling | None]:
+def _weights(
+    data: Section, key: str, names: Mapping[str, str]
+) -> tuple[dict[str, float], Scheduling | None]:
     """Weights of the whole run, or a schedule of them."""
     if not data.has(key):
         return {}, None
@@ -195,7 +238,11 @@ def _weights(data: Section, key: str, names: Mapping[str, str]) -> tuple[dict[st
     for number, item in enumerate(given.value if isinstance(given.value, tuple) else ()):
         at = dotted(data.at, f"{key}[{number}]")
         pair = item.value if isinstance(item.value, tuple) else ()
-        if len(pair) != 2 or not isinstance(pair[0].value, int) or not isinstance(pair[1].value, dict):
+        if (
+            len(pair) != 2
+            or not isinstance(pair[0].value, int)
+            or not isinstance(pair[1].value, dict)
+        ):
             data.account.report(item, at, "a step and its weights were expected here")
             continue
         points.append((pair[0].value, _row(Section(pair[1], f"{at}[1]", data.account), names)))
@@ -216,7 +263,10 @@ def _shuffle(data: Section) -> Shuffling | None:
         rows, window = given.count("io_block_size"), given.count("window_blocks")
         if rows and window:
             return Shuffling("block", rows, window)
-        data.report("shuffle", "no rows of a block, or no blocks of a window, are said: sources are shuffled fully")
+        data.report(
+            "shuffle",
+            "no rows of a block, or no blocks of a window, are said: sources are shuffled fully",
+        )
         return None
     value = data.get("shuffle")
     if value in (None, False, 0):
@@ -241,11 +291,17 @@ def _training(top: Section, data: Section, tokenized: bool, eos: bool) -> dict[s
         ends = {"bos": True, "eos": eos} if tokenized else {}
         out["pack"] = {"length": length, **{name: True for name, there in ends.items() if there}}
     elif model:
-        top.report("model", "it does not say how long rows are: say pack with the length of the model")
-    top.report("epoch", "the run ends after so many passes: say horizon with epochs") if top.get("epoch") else None
+        top.report(
+            "model", "it does not say how long rows are: say pack with the length of the model"
+        )
+    top.report("epoch", "the run ends after so many passes: say horizon with epochs") if top.get(
+        "epoch"
+    ) else None
     if trainer is not None:
         if isinstance(trainer.peek("train_batch_size"), list):
-            trainer.report("train_batch_size", "batches that grow have no counterpart in a mixture file")
+            trainer.report(
+                "train_batch_size", "batches that grow have no counterpart in a mixture file"
+            )
         else:
             size = trainer.count("train_batch_size") or 512  # the defaults are Levanter's
             out["batch"] = shared(size, trainer, "train_batch_size", drop_remainder=True)

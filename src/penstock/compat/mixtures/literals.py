@@ -1,8 +1,10 @@
-"""What the names of a Python file stand for, worked out from its syntax tree: nothing is imported, no code is run.
+"""What the names of a Python file stand for, worked out from its syntax tree: nothing is imported,
+no code is run.
 
-Constants, arithmetic, comprehensions and a few methods of dictionaries are worked out here. Names that come from other
-files of the same checkout are looked up there in the same way. A call of anything else stays a `Call`; what cannot be
-known is `Unknown`, with the reason. How much is worked out is bounded.
+Constants, arithmetic, comprehensions and a few methods of dictionaries are worked out here. Names
+that come from other files of the same checkout are looked up there in the same way. A call of
+anything else stays a `Call`; what cannot be known is `Unknown`, with the reason. How much is worked
+out is bounded.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from ...base import seams
-from ...base.limits import MIXTURE_FILE
+from ...engine.base import seams
+from ...engine.base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from .arithmetic import (
     ITEMS,
@@ -66,7 +68,8 @@ class Module:
         self.tree = _parsed(path)
 
     def names(self) -> dict[str, Any]:
-        """Every name of the file and what it stands for; of a file that is just being read what is known so far."""
+        """Every name of the file and what it stands for; of a file that is just being read what is
+        known so far."""
         if self._names is None:
             self._names = {}
             self._run(self.tree.body, self._names)
@@ -78,7 +81,9 @@ class Module:
             if isinstance(value, ast.FunctionDef):
                 yield name, self._function(value, (), {}, 0)
 
-    def _run(self, body: Iterable[ast.stmt], names: MutableMapping[str, Any], depth: int = 0) -> Any:
+    def _run(
+        self, body: Iterable[ast.stmt], names: MutableMapping[str, Any], depth: int = 0
+    ) -> Any:
         """Work statements out; what a `return` gives."""
         for one in body:
             match one:
@@ -88,7 +93,11 @@ class Module:
                     names[name] = self._value(cast("ast.expr", one.value), names, depth)
                 case ast.Assign(targets=[ast.Subscript() as target]):
                     self._put(target, self._value(one.value, names, depth), names, depth)
-                case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update" | "append" | "extend" | "setdefault"))):
+                case ast.Expr(
+                    value=ast.Call(
+                        func=ast.Attribute(attr="update" | "append" | "extend" | "setdefault")
+                    )
+                ):
                     self._value(one.value, names, depth)
                 case ast.FunctionDef(name=name):
                     names[name] = one
@@ -104,7 +113,10 @@ class Module:
         return Unknown("nothing is returned")
 
     def _put(self, target: ast.Subscript, value: Any, names: Mapping[str, Any], depth: int) -> None:
-        table, key = self._value(target.value, names, depth), self._value(target.slice, names, depth)
+        table, key = (
+            self._value(target.value, names, depth),
+            self._value(target.slice, names, depth),
+        )
         if isinstance(table, dict) and isinstance(key, str | int):
             table[key] = value
 
@@ -142,17 +154,27 @@ class Module:
         return None
 
     def _function(
-        self, function: ast.FunctionDef, args: tuple[Any, ...], options: Mapping[str, Any], depth: int
+        self,
+        function: ast.FunctionDef,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        depth: int,
     ) -> Any:
         """What a function gives that only puts values together."""
         named = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         bound = dict(zip(named, args, strict=False)) | dict(options)
         defaults = zip(reversed(named), reversed(function.args.defaults), strict=False)
-        more = zip((one.arg for one in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
+        more = zip(
+            (one.arg for one in function.args.kwonlyargs), function.args.kw_defaults, strict=True
+        )
         for name, default in chain(defaults, more):
             if name not in bound and default is not None:
                 bound[name] = self._value(default, self.names(), depth + 1)
-        missing = [name for name in (*named, *(one.arg for one in function.args.kwonlyargs)) if name not in bound]
+        missing = [
+            name
+            for name in (*named, *(one.arg for one in function.args.kwonlyargs))
+            if name not in bound
+        ]
         if missing or function.args.vararg or function.args.kwarg:
             return Unknown(f"{function.name}() needs arguments that only its caller knows")
         return self._run(function.body, ChainMap(bound, self.names()), depth + 1)
@@ -163,7 +185,14 @@ class Module:
             return self._worked_out(node, names, depth)
         except Stop as stop:
             return Unknown(str(stop))
-        except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        except (
+            ArithmeticError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             return Unknown(f"line {node.lineno} cannot be worked out: {error}")
 
     def _worked_out(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
@@ -184,15 +213,23 @@ class Module:
                 return -known(found(operand, names, depth + 1))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return not known(found(operand, names, depth + 1))
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in MATH or isinstance(op, ast.Pow):
-                return of_two(op, known(found(left, names, depth + 1)), known(found(right, names, depth + 1)))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in MATH or isinstance(
+                op, ast.Pow
+            ):
+                return of_two(
+                    op, known(found(left, names, depth + 1)), known(found(right, names, depth + 1))
+                )
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return MATH[type(op)](known(found(left, names, depth + 1)), known(found(right, names, depth + 1)))
+                return MATH[type(op)](
+                    known(found(left, names, depth + 1)), known(found(right, names, depth + 1))
+                )
             case ast.BoolOp(op=op, values=values):
                 every = [known(found(value, names, depth + 1)) for value in values]
                 return all(every) if isinstance(op, ast.And) else any(every)
             case ast.IfExp(test=test, body=body, orelse=other):
-                return found(body if known(found(test, names, depth + 1)) else other, names, depth + 1)
+                return found(
+                    body if known(found(test, names, depth + 1)) else other, names, depth + 1
+                )
             case ast.Subscript(value=value, slice=key):
                 return known(found(value, names, depth + 1))[known(found(key, names, depth + 1))]
             case ast.JoinedStr(values=values):
@@ -201,9 +238,17 @@ class Module:
                 return found(value, names, depth + 1)
             case ast.DictComp(key=key, value=value, generators=loops):
                 inside = self._loops(loops, names, depth + 1)
-                return {known(found(key, each, depth + 1)): found(value, each, depth + 1) for each in inside}
-            case ast.ListComp(elt=item, generators=loops) | ast.GeneratorExp(elt=item, generators=loops):
-                return [found(item, each, depth + 1) for each in self._loops(loops, names, depth + 1)]
+                return {
+                    known(found(key, each, depth + 1)): found(value, each, depth + 1)
+                    for each in inside
+                }
+            case (
+                ast.ListComp(elt=item, generators=loops)
+                | ast.GeneratorExp(elt=item, generators=loops)
+            ):
+                return [
+                    found(item, each, depth + 1) for each in self._loops(loops, names, depth + 1)
+                ]
             case ast.Call():
                 return self._called(node, names, depth + 1)
             case ast.Attribute(value=value, attr=attribute):
@@ -235,11 +280,19 @@ class Module:
                 yield from self._loops(rest, inside, depth)
 
     def _called(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
-        args = tuple(self._value(one, names, depth) for one in node.args if not isinstance(one, ast.Starred))
+        args = tuple(
+            self._value(one, names, depth) for one in node.args if not isinstance(one, ast.Starred)
+        )
         options: dict[str, Any] = {}
         for one in node.keywords:
             value = self._value(one.value, names, depth)
-            options |= {one.arg: value} if one.arg else cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+            options |= (
+                {one.arg: value}
+                if one.arg
+                else cast("dict[str, Any]", value)
+                if isinstance(value, dict)
+                else {}
+            )
         if isinstance(node.func, ast.Name):
             own = names.get(node.func.id)
             if isinstance(own, ast.FunctionDef):

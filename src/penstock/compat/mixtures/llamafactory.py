@@ -1,4 +1,5 @@
-"""LLaMA-Factory: `dataset_info.json`, or a training file that names datasets of it and how to mix them."""
+"""LLaMA-Factory: `dataset_info.json`, or a training file that names datasets of it and how to mix
+them."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ _REPORTED: Reasons = {
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
         "use_fast_tokenizer",
     ),
-    "where rows were tokenised beforehand, they are read from here, and other settings are not": ("tokenized_path",),
+    "where rows were tokenised beforehand, they are read from here, and other settings are "
+    "not": ("tokenized_path",),
     _STREAMS: ("streaming", "buffer_size"),
     SHARED_RANKS: (
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
@@ -77,41 +79,64 @@ _NOTED: Reasons = {EVALUATION: ("eval_dataset",)}
 _PREPARING = ("preprocessing_num_workers", "preprocessing_batch_size")
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     # the model and its adapters
-    "stage finetuning_type adapter_name_or_path adapter_folder resize_vocab rope_scaling flash_attn shift_attn "
+    "stage finetuning_type adapter_name_or_path adapter_folder resize_vocab rope_scaling "
+    "flash_attn shift_attn "
     "mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel moe_aux_loss_coef "
-    "disable_gradient_checkpointing use_reentrant_gc upcast_layernorm upcast_lmhead_output train_from_scratch "
-    "infer_backend infer_dtype offload_folder use_kv_cache use_v1_kernels hf_hub_token ms_hub_token om_hub_token "
-    "print_param_status compute_dtype device_map quantization_method quantization_bit quantization_type "
+    "disable_gradient_checkpointing use_reentrant_gc upcast_layernorm upcast_lmhead_output "
+    "train_from_scratch "
+    "infer_backend infer_dtype offload_folder use_kv_cache use_v1_kernels hf_hub_token "
+    "ms_hub_token om_hub_token "
+    "print_param_status compute_dtype device_map quantization_method quantization_bit "
+    "quantization_type "
     "double_quantization quantization_device_map freeze_trainable_layers freeze_trainable_modules "
-    "freeze_extra_modules additional_target lora_alpha lora_dropout lora_rank lora_target loraplus_lr_ratio "
-    "loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter pissa_convert create_new_adapter module_dropout "
-    "oft_rank oft_block_size oft_target freeze_vision_tower freeze_multi_modal_projector freeze_language_model "
-    "use_llama_pro use_kt kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
-    "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size kt_config moe_grouped_gemm "
+    "freeze_extra_modules additional_target lora_alpha lora_dropout lora_rank lora_target "
+    "loraplus_lr_ratio "
+    "loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter pissa_convert "
+    "create_new_adapter module_dropout "
+    "oft_rank oft_block_size oft_target freeze_vision_tower freeze_multi_modal_projector "
+    "freeze_language_model "
+    "use_llama_pro use_kt kt_cpu_activation kt_weight_path kt_non_expert_weight_path "
+    "kt_expert_checkpoint_path "
+    "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size kt_config "
+    "moe_grouped_gemm "
     "moe_token_dispatcher_type "
     # the loss and the optimiser
-    "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight kto_rejected_weight "
+    "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight "
+    "kto_rejected_weight "
     "simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model ref_model_adapters "
-    "ref_model_quantization_bit reward_model reward_model_adapters reward_model_quantization_bit reward_model_type "
-    "ld_alpha use_galore galore_target galore_rank galore_update_interval galore_scale galore_proj_type "
-    "galore_layerwise use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj "
-    "apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "
-    "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose use_adam_mini use_muon "
+    "ref_model_quantization_bit reward_model reward_model_adapters reward_model_quantization_bit "
+    "reward_model_type "
+    "ld_alpha use_galore galore_target galore_rank galore_update_interval galore_scale "
+    "galore_proj_type "
+    "galore_layerwise use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale "
+    "apollo_proj "
+    "apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode "
+    "badam_start_block "
+    "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose "
+    "use_adam_mini use_muon "
     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha calculate_per_token_loss "
     # how it is computed
-    "pure_bf16 fp8 fp8_backend fp8_enable_fsdp_float8_all_gather mixed_precision recompute_granularity "
+    "pure_bf16 fp8 fp8_backend fp8_enable_fsdp_float8_all_gather mixed_precision "
+    "recompute_granularity "
     "recompute_method recompute_num_layers account_for_embedding_in_pipeline_split "
-    "account_for_loss_in_pipeline_split bias_activation_fusion apply_rope_fusion masked_softmax_fusion "
+    "account_for_loss_in_pipeline_split bias_activation_fusion apply_rope_fusion "
+    "masked_softmax_fusion "
     "cross_entropy_loss_fusion use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
-    "megatron_pretrained_checkpoint ray_init_kwargs ray_run_name ray_storage_path resources_per_worker "
+    "megatron_pretrained_checkpoint ray_init_kwargs ray_run_name ray_storage_path "
+    "resources_per_worker "
     "placement_strategy master_addr master_port "
     # evaluation, generation, logs, checkpoints
-    "compute_accuracy plot_loss include_effective_tokens_per_second eval_num_beams eval_on_each_dataset do_sample "
+    "compute_accuracy plot_loss include_effective_tokens_per_second eval_num_beams "
+    "eval_on_each_dataset do_sample "
     "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
-    "skip_special_tokens vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config use_swanlab "
-    "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
-    "swanlab_lark_webhook_url swanlab_lark_secret export_hf_on_finish enable_torch_profiler profiler_output_dir "
-    "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat profiler_record_shapes "
+    "skip_special_tokens vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank "
+    "vllm_config use_swanlab "
+    "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key "
+    "swanlab_logdir "
+    "swanlab_lark_webhook_url swanlab_lark_secret export_hf_on_finish enable_torch_profiler "
+    "profiler_output_dir "
+    "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat "
+    "profiler_record_shapes "
     "profiler_profile_memory profiler_with_stack profile_modules "
     # where prepared data is kept
     "overwrite_cache data_shared_file_system".split()
@@ -131,16 +156,22 @@ def is_mine(tree: Node) -> bool:
 
 def _is_info(tree: Node) -> bool:
     values = list(tree.value.values()) if isinstance(tree.value, dict) else []
-    return bool(values) and all(isinstance(each.value, dict) and set(_PLACES) & each.value.keys() for each in values)
+    return bool(values) and all(
+        isinstance(each.value, dict) and set(_PLACES) & each.value.keys() for each in values
+    )
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture of all datasets of a `dataset_info.json`, or of those that a training file names."""
+    """The mixture of all datasets of a `dataset_info.json`, or of those that a training file
+    names."""
     if _is_info(tree):
         names, described = Names(), account.open(tree).named()
         sources = [_source(names.of(name), item, None, None) for name, item in described]
         return _model(
-            [source for source in sources if source is not None], Path(tree.file), temperature=1, stop="all_exhausted"
+            [source for source in sources if source is not None],
+            Path(tree.file),
+            temperature=1,
+            stop="all_exhausted",
         )
     top = account.open(tree)
     asked = _asked(top)
@@ -165,14 +196,19 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             elif top.has("num_train_epochs"):
                 top.report("num_train_epochs", why)
             else:
-                account.report(tree, "", f"no num_train_epochs is said, and the run has {passes}: {why}")
+                account.report(
+                    tree, "", f"no num_train_epochs is said, and the run has {passes}: {why}"
+                )
     else:
         if strategy != "concat":
             top.report("mix_strategy", f"{strategy!r} is no stop rule of a mixture file")
         put, more = put_together(list(sources.values()), passes)
         sources = dict(zip(sources, put, strict=True))
         if ordered and len(sources) > 1:
-            top.report("disable_shuffling", "datasets come one after the other: here they are mixed evenly, in order")
+            top.report(
+                "disable_shuffling",
+                "datasets come one after the other: here they are mixed evenly, in order",
+            )
     model = _model(
         list(sources.values()),
         Path(tree.file),
@@ -198,11 +234,16 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 def _asked(top: Section) -> list[str]:
     """The names of the datasets, each as often as it is there."""
     given = top.get("dataset")
-    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else top.texts("dataset")
+    names = (
+        [name.strip() for name in given.split(",")]
+        if isinstance(given, str)
+        else top.texts("dataset")
+    )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         top.report(
             "dataset",
-            f"{', '.join(twice)} is named more than once, and counts as often: newer versions count it once, "
+            f"{', '.join(twice)} is named more than once, and counts as often: newer versions "
+            "count it once, "
             "whatever the probabilities",
         )
     return names
@@ -211,13 +252,14 @@ def _asked(top: Section) -> list[str]:
 def _described(top: Section, asked: list[str]) -> Node:
     """The datasets that are asked for, of the file that describes them.
 
-    It lies in the folder that is named, from where LLaMA-Factory is started: the root of its checkout, or of the
-    project around the file.
+    It lies in the folder that is named, from where LLaMA-Factory is started: the root of its
+    checkout, or of the project around the file.
     """
     given = top.text("dataset_dir") or "data"
     if given.startswith("REMOTE:"):
         raise ConfigError(
-            f"{top.node.file}: its datasets are described on a hub, in {given[7:]!r}: download that folder, and "
+            f"{top.node.file}: its datasets are described on a hub, in {given[7:]!r}: download "
+            "that folder, and "
             "name it as dataset_dir"
         )
     file = Path(top.path(given)) / "dataset_info.json"
@@ -229,9 +271,13 @@ def _described(top: Section, asked: list[str]) -> Node:
     info = read_file(file, Notes(), variables=False) if file.is_file() else None
     if info is None or not _is_info(info):
         where = f"{Path(top.path(given)) / 'dataset_info.json'}, or in {given!r} of a folder above"
-        raise ConfigError(f"{top.node.file}: its datasets are described in {where}, which is not there")
+        raise ConfigError(
+            f"{top.node.file}: its datasets are described in {where}, which is not there"
+        )
     table = info.value if isinstance(info.value, dict) else {}
-    return replace(info, value={name: table[name] for name in dict.fromkeys(asked) if name in table})
+    return replace(
+        info, value={name: table[name] for name in dict.fromkeys(asked) if name in table}
+    )
 
 
 def _held_out(top: Section) -> Splitting | None:
@@ -239,14 +285,20 @@ def _held_out(top: Section) -> Splitting | None:
     if not size:
         return None
     if size >= 1:
-        top.report("val_size", "so many samples of all datasets together: give each source its split")
+        top.report(
+            "val_size", "so many samples of all datasets together: give each source its split"
+        )
         return None
-    top.note("val_size", "this share of every source is held out, by a hash; LLaMA-Factory draws other samples")
+    top.note(
+        "val_size",
+        "this share of every source is held out, by a hash; LLaMA-Factory draws other samples",
+    )
     return Splitting(size)
 
 
 def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
-    """Tokens, rows and batches. Texts to train on as they are (`stage: pt`) are joined and cut, or each cut off."""
+    """Tokens, rows and batches. Texts to train on as they are (`stage: pt`) are joined and cut, or
+    each cut off."""
     key = "per_device_train_batch_size"
     size, drop = count_or_default(top, key, 8, "transformers"), top.flag("dataloader_drop_last")
     packing = top.flag("packing") if top.has("packing") else None
@@ -254,7 +306,11 @@ def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     if not pretraining or not top.has("model_name_or_path") or packing is False:
         if pretraining:
             why = "texts are cut off one by one and padded: only packed rows have a length here"
-            why = why if packing is False else "no model_name_or_path is said, which names the tokenizer"
+            why = (
+                why
+                if packing is False
+                else "no model_name_or_path is said, which names the tokenizer"
+            )
             for name in ("packing", "neat_packing", "cutoff_len"):
                 top.report(name, why)
         elif packing is not None:
@@ -265,7 +321,9 @@ def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     top.get("neat_packing")
     eos = "<|end_of_text|>" if top.text("template") == "llama3" else True
     top.note(
-        "stage", "texts are shuffled, joined and cut; LLaMA-Factory joins and cuts 1,000 at a time, and shuffles rows"
+        "stage",
+        "texts are shuffled, joined and cut; LLaMA-Factory joins and cuts 1,000 at a time, and "
+        "shuffles rows",
     )
     return {
         "pack": {"length": cut, "method": "concat_split", "eos": eos},
@@ -287,20 +345,26 @@ def _sources(
     for number, name in enumerate(asked):
         item = info.part(name) if name in info.table else None
         if item is None:
-            top.report("dataset", f"{name!r} is not described in {info.node.file}: its share is lost")
+            top.report(
+                "dataset", f"{name!r} is not described in {info.node.file}: its share is lost"
+            )
         else:
             if (source := _source(names.of(name), item, most, tokenizer)) is not None:
                 out[number] = source
     return out
 
 
-def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -> SourceEntry | None:
+def _source(
+    name: str, item: Section, most: int | None, tokenizer: str | None
+) -> SourceEntry | None:
     place = next((key for key in _PLACES if item.has(key)), None)
     if place is None:
         item.drop("it does not say where it lies: its share is lost")
         return None
     given = item.text(place) or ""
-    item.pass_over(*(other for other in _PLACES if other != place))  # where else the same dataset lies
+    item.pass_over(
+        *(other for other in _PLACES if other != place)
+    )  # where else the same dataset lies
     if place == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
         hub = Hub(given, item.text("subset"), split, tuple(item.texts("folder")))
@@ -312,13 +376,18 @@ def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -
     elif place == "file_name":
         there = item.local(place, name, [given])
     else:
-        there = item.local(place, name, [given if "://" in given else f"{place.removesuffix('_url')}://{given}"])
+        there = item.local(
+            place, name, [given if "://" in given else f"{place.removesuffix('_url')}://{given}"]
+        )
     for key in ("subset", "split", "folder") if place != "hf_hub_url" else ():
         if item.peek(key) != "train":
             item.report(key, f"which part of a {place} is read is lost: name its files")
         else:
             item.pass_over(key)
-    item.note("num_samples", "the first so many are taken; LLaMA-Factory draws random ones, and repeats where it must")
+    item.note(
+        "num_samples",
+        "the first so many are taken; LLaMA-Factory draws random ones, and repeats where it must",
+    )
     counts = [count for count in (item.count("num_samples"), most) if count is not None]
     tokenise = None
     if tokenizer is not None:
@@ -330,7 +399,9 @@ def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -
     return SourceEntry(name, there, slice=(0, min(counts)) if counts else None, tokenise=tokenise)
 
 
-def _probable(top: Section, asked: list[str], sources: dict[int, SourceEntry]) -> dict[int, SourceEntry]:
+def _probable(
+    top: Section, asked: list[str], sources: dict[int, SourceEntry]
+) -> dict[int, SourceEntry]:
     """The interleaving probabilities, in the order in which the datasets are named."""
     given = top.get("interleave_probs")
     if given is None:

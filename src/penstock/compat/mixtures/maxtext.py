@@ -1,4 +1,5 @@
-"""MaxText: a training file with its `grain_train_files` or dataset of the hub, and the JSON file of a mixture."""
+"""MaxText: a training file with its `grain_train_files` or dataset of the hub, and the JSON file of
+a mixture."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ from .trainers import OTHER_RUN, SHARED_RANKS, per_rank
 _DATA = ("grain_train_files", "grain_train_mixture_config_path", "hf_path", "hf_train_files")
 _OF_FILES = ("grain_train_files", "grain_train_mixture_config_path", "grain_file_type")
 _OF_HUB = ("hf_path", "hf_name", "hf_train_files", "hf_data_dir", "train_split")
-_FORMATS: dict[str, FormatName] = {"arrayrecord": "array_record", "tfrecord": "tfrecord", "parquet": "parquet"}
+_FORMATS: dict[str, FormatName] = {
+    "arrayrecord": "array_record",
+    "tfrecord": "tfrecord",
+    "parquet": "parquet",
+}
 _METHODS = {"first_fit": "first_fit", "best_fit": "best_fit", "concat_then_split": "concat_split"}
 _REPORTED: Reasons = {
     "its prompts are made by MaxText: map the rows in Python": (
@@ -54,18 +59,26 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim "
-        "base_num_decoder_layers base_output_directory decoder_block mlp_activations normalization_layer_epsilon "
-        "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention attention_type hardware "
+        "model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads "
+        "base_mlp_dim "
+        "base_num_decoder_layers base_output_directory decoder_block mlp_activations "
+        "normalization_layer_epsilon "
+        "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention "
+        "attention_type hardware "
         "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path "
-        "enable_single_controller log_period save_config_to_gcs profiler_steps skip_first_n_steps_for_profiler "
-        "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 adam_eps adam_eps_root "
+        "enable_single_controller log_period save_config_to_gcs profiler_steps "
+        "skip_first_n_steps_for_profiler "
+        "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 "
+        "adam_eps adam_eps_root "
         "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "
         "cosine_learning_rate_final_fraction "
-        "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism compile_topology "
+        "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism "
+        "compile_topology "
         "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size hf_access_token "
-        "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx use_vertex_tensorboard "
-        "vertex_tensorboard_project vertex_tensorboard_region dataset_path colocated_python_data_input".split()
+        "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx "
+        "use_vertex_tensorboard "
+        "vertex_tensorboard_project vertex_tensorboard_region dataset_path "
+        "colocated_python_data_input".split()
     )
 )
 
@@ -73,7 +86,9 @@ _HARMLESS = (
 def is_mine(tree: Node) -> bool:
     if not isinstance(tree.value, dict):
         return False
-    return _mixture(tree) or ("dataset_type" in tree.value and any(key in tree.value for key in _DATA))
+    return _mixture(tree) or (
+        "dataset_type" in tree.value and any(key in tree.value for key in _DATA)
+    )
 
 
 def _mixture(tree: Node) -> bool:
@@ -86,10 +101,13 @@ def _mixture(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; weights are shares of documents, and the first dataset that is used up ends it."""
+    """The mixture; weights are shares of documents, and the first dataset that is used up ends
+    it."""
     top = account.open(tree)
     if _mixture(tree):
-        return MixtureFile(tuple(_blended(top, Names(), {"format": "array_record"})), stop="first_exhausted")
+        return MixtureFile(
+            tuple(_blended(top, Names(), {"format": "array_record"})), stop="first_exhausted"
+        )
     columns = top.texts("train_data_columns") or ["text"]
     kind = top.text("grain_file_type") or "arrayrecord"
     how: dict[str, Any] = {"columns": tuple(columns)}
@@ -106,7 +124,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         raise nothing(Path(tree.file), "MaxText")
     passes = top.number("num_epoch") or 1
     if len(sources) > 1 and passes != 1:
-        top.report("num_epoch", "a mixture that ends with its first dataset is one pass of that here")
+        top.report(
+            "num_epoch", "a mixture that ends with its first dataset is one pass of that here"
+        )
     if len(sources) == 1:
         sources = [replace(sources[0], weight=None, epochs=passes, max_epochs=passes)]
     rows = _rows(top, columns)
@@ -115,8 +135,12 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         steps = top.integer("learning_rate_schedule_steps")
     top.pass_over("learning_rate_schedule_steps")
     shuffle = None if top.flag("enable_data_shuffling", True) else Shuffling("none")
-    batch = per_rank(top.count("per_device_batch_size"), top, "per_device_batch_size", drop_remainder=True)
-    top.pass_over(*(key for why in _REPORTED.values() for key in why if top.peek(key) in (0, -1)))  # they are off
+    batch = per_rank(
+        top.count("per_device_batch_size"), top, "per_device_batch_size", drop_remainder=True
+    )
+    top.pass_over(
+        *(key for why in _REPORTED.values() for key in why if top.peek(key) in (0, -1))
+    )  # they are off
     top.pass_over(*(_OF_FILES if hub else _OF_HUB))  # the other kind of data set is not read
     top.settle(_HARMLESS, _REPORTED, _NOTED)
     return MixtureFile(
@@ -133,17 +157,26 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 def _of_files(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
     """The datasets of `A,0.3;B,0.7`, of a JSON file that is named, or the one of a pattern."""
     if top.has("grain_train_mixture_config_path"):
-        said = f"convert that file, {top.get('grain_train_mixture_config_path')}: it holds the mixture"
+        said = (
+            f"convert that file, {top.get('grain_train_mixture_config_path')}: it holds the mixture"
+        )
         top.report("grain_train_mixture_config_path", said)
     given, names, out = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
     for part in filter(None, given.split(";")):
-        pattern, _, weight = part.strip().rpartition(",") if ";" in given else (part.strip(), "", "")
+        pattern, _, weight = (
+            part.strip().rpartition(",") if ";" in given else (part.strip(), "", "")
+        )
         share = _number(weight) if weight else None
         if not pattern or (weight and share is None):
-            top.report("grain_train_files", f"{part!r} is no pattern with a weight after a comma: its share is lost")
+            top.report(
+                "grain_train_files",
+                f"{part!r} is no pattern with a weight after a comma: its share is lost",
+            )
             continue
         name = names.of(name_of_path(pattern.partition("*")[0]))
-        out.append(SourceEntry(name, top.local("grain_train_files", name, [pattern]), weight=share, **how))
+        out.append(
+            SourceEntry(name, top.local("grain_train_files", name, [pattern]), weight=share, **how)
+        )
     return out
 
 
@@ -171,7 +204,9 @@ def _blended(top: Section, names: Names, how: Mapping[str, Any]) -> list[SourceE
     out = list[SourceEntry]()
     for name, part in top.named():
         weight, found = part.number("weight"), names.of(name)
-        out.append(SourceEntry(found, part.local("path", found, part.texts("path")), weight=weight, **how))
+        out.append(
+            SourceEntry(found, part.local("path", found, part.texts("path")), weight=weight, **how)
+        )
     return out
 
 
@@ -186,16 +221,27 @@ def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
         if len(columns) != 1:
             top.report("train_data_columns", "several texts of a sample are tokenised in Python")
         else:
-            known = tokenizer if "/" in tokenizer and not tokenizer.endswith((".model", ".json")) else None
+            known = (
+                tokenizer
+                if "/" in tokenizer and not tokenizer.endswith((".model", ".json"))
+                else None
+            )
             if known is None or tokenizer.startswith(("src/", "assets/", "gs://")):
-                top.note("tokenizer_path", "a tokenizer of their checkout: say where its tokenizer.json lies")
+                top.note(
+                    "tokenizer_path",
+                    "a tokenizer of their checkout: say where its tokenizer.json lies",
+                )
             out["tokenise"] = Tokenising(tokenizer, columns[0])
     elif given:
-        top.account.note(top.node, top.at, "no tokenizer_path is said: rows are taken as they are stored")
+        top.account.note(
+            top.node, top.at, "no tokenizer_path is said: rows are taken as they are stored"
+        )
     if not packed:
         top.report("packing", "one document a row, padded: pad them in Python")
     elif length and method in _METHODS:
-        ends = {name: True for name, said in (("bos", bos), ("eos", eos)) if said and "tokenise" in out}
+        ends = {
+            name: True for name, said in (("bos", bos), ("eos", eos)) if said and "tokenise" in out
+        }
         out["pack"] = {"length": length, "method": _METHODS[method], **ends}
     elif length:
         top.report("grain_packing_type", f"{method!r} is no way of packing that is known")

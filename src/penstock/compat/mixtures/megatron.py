@@ -31,7 +31,8 @@ _REPORTED: Reasons = {
         "curriculum_seqlen", "short_seq_prob", "add_bos", "add_eos", "online_dataserver_ips",
         "online_dataserver_ports",
     ),
-    "positions and attention begin anew at the end of a document: say so where the model is called": (
+    "positions and attention begin anew at the end of a document: say so where the model is "
+    "called": (
         "reset_position_ids", "reset_attention_mask", "eod_mask_loss",
     ),
     "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
@@ -65,47 +66,74 @@ _NOTED: Reasons = {
 }  # fmt: skip
 _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     # the model
-    "rmsnorm_fusion layernorm_fusion use_qk_layernorm rms_norm_epsilon scalenorm_epsilon pos_emb rpe_num_buckets "
-    "rpe_max_distance opt_pos_emb_offset no_weight_tying sparsity_config num_unique_layers param_sharing_style "
-    "use_flashattn_swiglu scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion bias_gelu_fusion "
-    "bias_dropout_fusion rope_fusion fused_kernels_build_path fp16_lm_cross_entropy apply_query_key_layer_scaling "
-    "use_cpu_initialization attention_softmax_in_fp32 rotary_emb_base rotary_save_freqs_buffer sliding_window_width "
-    "mlp_multiple_of expansion_factor output_layer_init_method gmlp_attn_dim gpt_j_residual gpt_j_tied "
-    "use_bias_in_norms use_bias_in_attn_linear use_bias_in_mlp soft_prompt_tuning mamba_selective_scan_fusion "
-    "mamba_causal_conv_fusion mamba_inner_func_fusion mamba_selective_fp32_params mamba_use_bias_in_conv "
-    "mamba_use_bias_in_linears output_layer_parallelism te_columnparallel te_rowparallel te_layernorm_mlp te_mha "
-    "te_fp8_format te_fp8_wgrad te_fp8_amax_history_len te_fp8_amax_compute_algo te_fp8_margin te_fp8_mha dim_att "
+    "rmsnorm_fusion layernorm_fusion use_qk_layernorm rms_norm_epsilon scalenorm_epsilon pos_emb "
+    "rpe_num_buckets "
+    "rpe_max_distance opt_pos_emb_offset no_weight_tying sparsity_config num_unique_layers "
+    "param_sharing_style "
+    "use_flashattn_swiglu scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion "
+    "bias_gelu_fusion "
+    "bias_dropout_fusion rope_fusion fused_kernels_build_path fp16_lm_cross_entropy "
+    "apply_query_key_layer_scaling "
+    "use_cpu_initialization attention_softmax_in_fp32 rotary_emb_base rotary_save_freqs_buffer "
+    "sliding_window_width "
+    "mlp_multiple_of expansion_factor output_layer_init_method gmlp_attn_dim gpt_j_residual "
+    "gpt_j_tied "
+    "use_bias_in_norms use_bias_in_attn_linear use_bias_in_mlp soft_prompt_tuning "
+    "mamba_selective_scan_fusion "
+    "mamba_causal_conv_fusion mamba_inner_func_fusion mamba_selective_fp32_params "
+    "mamba_use_bias_in_conv "
+    "mamba_use_bias_in_linears output_layer_parallelism te_columnparallel te_rowparallel "
+    "te_layernorm_mlp te_mha "
+    "te_fp8_format te_fp8_wgrad te_fp8_amax_history_len te_fp8_amax_compute_algo te_fp8_margin "
+    "te_fp8_mha dim_att "
     "ffn_dim moe_expert_interval moe_router_type moe_lbl_in_fp32 moe_jitter_eps "
     # the loss and the optimiser
     "optimizer_type use_bnb_optimizer zero_stage zero_reduce_scatter zero_contiguous_gradients "
     "zero_reduce_bucket_size zero_allgather_bucket_size lr_decay_fraction override_lr_scheduler "
-    "use_checkpoint_lr_scheduler dpo_fp32 dpo_reference_free dpo_beta kto_fp32 kto_desirable_weight "
-    "kto_undesirable_weight kto_beta z_loss fp32_reinforce kl_impl kl_div_beta reinforce_leave_one_out use_mup "
-    "coord_check save_base_shapes base_shapes_file mup_init_scale mup_attn_temp mup_output_temp mup_embedding_mult "
-    "mup_rp_embedding_mult mup_width_scale hysteresis dynamic_loss_scale loss_scale loss_scale_window min_scale "
+    "use_checkpoint_lr_scheduler dpo_fp32 dpo_reference_free dpo_beta kto_fp32 "
+    "kto_desirable_weight "
+    "kto_undesirable_weight kto_beta z_loss fp32_reinforce kl_impl kl_div_beta "
+    "reinforce_leave_one_out use_mup "
+    "coord_check save_base_shapes base_shapes_file mup_init_scale mup_attn_temp mup_output_temp "
+    "mup_embedding_mult "
+    "mup_rp_embedding_mult mup_width_scale hysteresis dynamic_loss_scale loss_scale "
+    "loss_scale_window min_scale "
     # how it is computed
-    "pipe_partition_method is_pipe_parallel deepspeed fp32_allreduce prescale_gradients gradient_predivide_factor "
-    "sparse_gradients fp16 bf16 amp zero_optimization steps_per_print wall_clock_breakdown dump_state flops_profiler "
+    "pipe_partition_method is_pipe_parallel deepspeed fp32_allreduce prescale_gradients "
+    "gradient_predivide_factor "
+    "sparse_gradients fp16 bf16 amp zero_optimization steps_per_print wall_clock_breakdown "
+    "dump_state flops_profiler "
     "communication_data_type distributed_backend local_rank rank lazy_mpu_init onnx_safe deepscale "
-    "deepscale_config deepspeed_mpi deepspeed_slurm deepspeed_extra_args hostfile include exclude launcher "
+    "deepscale_config deepspeed_mpi deepspeed_slurm deepspeed_extra_args hostfile include exclude "
+    "launcher "
     "user_script checkpoint_activations checkpoint_num_layers deepspeed_activation_checkpointing "
-    "contiguous_checkpointing checkpoint_in_cpu synchronize_each_layer profile_backward partition_activations "
+    "contiguous_checkpointing checkpoint_in_cpu synchronize_each_layer profile_backward "
+    "partition_activations "
     "data_types serve_model_weights weight_server_port accelerator enable_checkpointing "
     # logs, checkpoints, evaluation
-    "use_wandb wandb_group wandb_run_name wandb_team wandb_host wandb_init_all_ranks git_hash log_dir tensorboard_dir "
-    "use_comet comet_workspace comet_project comet_experiment_name comet_tags comet_others comet_experiment "
+    "use_wandb wandb_group wandb_run_name wandb_team wandb_host wandb_init_all_ranks git_hash "
+    "log_dir tensorboard_dir "
+    "use_comet comet_workspace comet_project comet_experiment_name comet_tags comet_others "
+    "comet_experiment "
     "peak_theoretical_tflops log_grad_pct_zeros log_param_norm log_grad_norm log_optimizer_states "
-    "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload memory_profiling "
-    "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume adlr_autoresume_interval "
+    "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload "
+    "memory_profiling "
+    "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume "
+    "adlr_autoresume_interval "
     "s3_path s3_chunk_size checkpoint_validation_with_forward_pass checkpoint_scale "
-    "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng finetune "
-    "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix eval_tasks char_level_ppl "
-    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches num_sanity_val_steps logger "
+    "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng "
+    "finetune "
+    "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix "
+    "eval_tasks char_level_ppl "
+    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches "
+    "num_sanity_val_steps logger "
     # generation
-    "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens prompt_end "
+    "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens "
+    "prompt_end "
     "sample_input_file sample_output_file num_samples recompute "
     # how ids were made, and how files are read
-    "tokenizer tokenizer_type vocab_file merge_file use_shared_fs num_workers mmap_warmup index_mapping_dir "
+    "tokenizer tokenizer_type vocab_file merge_file use_shared_fs num_workers mmap_warmup "
+    "index_mapping_dir "
     "pin_memory persistent_workers comment".split()
 )  # fmt: skip
 
@@ -159,8 +187,14 @@ def _pairs(given: Any) -> list[tuple[float | None, str]] | None:
     if not values or "???" in values:
         return None
     if all(number is None for number in numbers):
-        return [(None, str(value)) for value in values] if all(isinstance(value, str) for value in values) else None
-    even = len(values) % 2 == 0 and all((number is None) == bool(i % 2) for i, number in enumerate(numbers))
+        return (
+            [(None, str(value)) for value in values]
+            if all(isinstance(value, str) for value in values)
+            else None
+        )
+    even = len(values) % 2 == 0 and all(
+        (number is None) == bool(i % 2) for i, number in enumerate(numbers)
+    )
     return [(numbers[i], str(values[i + 1])) for i in range(0, len(values), 2)] if even else None
 
 
@@ -184,7 +218,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     beside = _key(part, "train_data_weights")
     if part.has(beside):
         given = part.get(beside)
-        weights = [_number(weight) for weight in cast("list[Any]", given)] if isinstance(given, list) else []
+        weights = (
+            [_number(weight) for weight in cast("list[Any]", given)]
+            if isinstance(given, list)
+            else []
+        )
         if len(weights) != len(pairs) or None in weights:
             part.report(beside, f"not one number for each of {len(pairs)} paths")
             weights = [None] * len(pairs)
@@ -199,7 +237,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if not sources:
         raise nothing(Path(tree.file), "Megatron")
     if any(source.weight is None for source in sources):
-        equal = 1.0 if key.replace("-", "_") == "train_data_paths" and len(sources) > 1 else None  # as GPT-NeoX has it
+        equal = (
+            1.0 if key.replace("-", "_") == "train_data_paths" and len(sources) > 1 else None
+        )  # as GPT-NeoX has it
         sources = [replace(source, weight=equal) for source in sources]
     own = key.replace("-", "_") not in ("train_data_paths", "train_data_path")
     split = _split(part, own and not isinstance(part.table[key].value, dict))
@@ -237,7 +277,8 @@ def _settle(section: Section) -> None:
 
 
 def _split(part: Section, own: bool) -> Splitting | None:
-    """The documents at the end that are for validation and tests, where one list is for all three."""
+    """The documents at the end that are for validation and tests, where one list is for all
+    three."""
     out = None
     for key in _keys(part, ("split", "splits_string")):
         if not own:
@@ -254,7 +295,9 @@ def _split(part: Section, own: bool) -> Splitting | None:
     return out
 
 
-def _first(sections: Iterable[Section], names: Iterable[str], least: int = 1) -> tuple[int, Section, str] | None:
+def _first(
+    sections: Iterable[Section], names: Iterable[str], least: int = 1
+) -> tuple[int, Section, str] | None:
     """The first of some settings that is a whole number; what is behind it is not read."""
     for part in sections:
         for key in _keys(part, names):

@@ -1,4 +1,5 @@
-"""nanotron: `data_stages` with folders of token files and their weights, from a training step each."""
+"""nanotron: `data_stages` with folders of token files and their weights, from a training step
+each."""
 
 from __future__ import annotations
 
@@ -29,25 +30,34 @@ _DATASET_HARMLESS = (
 )  # fmt: skip
 _HARMLESS: dict[str, frozenset[str]] = {
     "": OPTIMIZER | TRACKING | CHECKPOINTS | {"s3_upload", "lighteval", "metrics_logging"},
-    "model": frozenset({"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}),
+    "model": frozenset(
+        {"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}
+    ),
     "model.model_config": MODEL | {"_use_qkv_packed", "_fused_rotary_emb", "_fused_rms_norm"},
     "checkpoints": frozenset(
-        "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system save_initial_state "
+        "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system "
+        "save_initial_state "
         "save_final_state load_lr_scheduler load_optimizer".split()
     ),
     "general": frozenset("benchmark_csv_path ignore_sanity_checks project run".split()),
     "tokenizer": frozenset[str](),
     "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
     "parallelism": frozenset(
-        "expert_parallel_size pp pp_engine recompute_layer tp tp_linear_async_communication tp_mode "
+        "expert_parallel_size pp pp_engine recompute_layer tp tp_linear_async_communication "
+        "tp_mode "
         "context_parallel_size cp ep tp_recompute_allgather".split()
     ),
 }
 """The sections that hold more than data, and what of them says nothing about samples."""
 _REPORTED: Reasons = {
     OTHER_RUN: ("consumed_train_samples", "step", "resume_checkpoint_path"),
-    "it changes the tokens: give a tokenizer that has these settings": ("tokenizer_revision", "tokenizer_max_length"),
-    "documents are kept apart in attention: say so where the model is called": ("_use_doc_masking",),
+    "it changes the tokens: give a tokenizer that has these settings": (
+        "tokenizer_revision",
+        "tokenizer_max_length",
+    ),
+    "documents are kept apart in attention: say so where the model is called": (
+        "_use_doc_masking",
+    ),
     "how long rows are is not said: say pack": ("max_position_embeddings",),
 }
 _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
@@ -82,7 +92,10 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if not sources:
         raise nothing(Path(tree.file), "nanotron")
     if points[0][0] != 0:
-        top.report("data_stages", f"the first stage begins at step {points[0][0] + 1}: here it begins with the run")
+        top.report(
+            "data_stages",
+            f"the first stage begins at step {points[0][0] + 1}: here it begins with the run",
+        )
     by_name = {source.name: source for source in sources.values()}
     weighted, more = _shares(top, by_name, points)
     length = tokens.count("sequence_length") if tokens else None
@@ -90,7 +103,16 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         more |= _run(top, tokens)
     seed = general.integer("seed") if general else None
     checkpoints = top.part("checkpoints")
-    for section in (top, model, config, general, tokenizer, tokens, top.part("parallelism"), checkpoints):
+    for section in (
+        top,
+        model,
+        config,
+        general,
+        tokenizer,
+        tokens,
+        top.part("parallelism"),
+        checkpoints,
+    ):
         if section is not None:
             section.pass_over("max_position_embeddings") if length else None
             section.settle(_HARMLESS[section.at], _REPORTED, _NOTED)
@@ -104,7 +126,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _stage(
-    dataset: Section, names: Names, sources: dict[str, SourceEntry], model: Section | None, tokenizer: str | None
+    dataset: Section,
+    names: Names,
+    sources: dict[str, SourceEntry],
+    model: Section | None,
+    tokenizer: str | None,
 ) -> dict[str, float] | None:
     """The weights of a stage, by the names of sources; `None` where they come from the sizes."""
     if dataset.has("hf_dataset_or_datasets"):
@@ -118,14 +144,20 @@ def _stage(
     else:
         folders = dataset.texts("dataset_folder")
         listed: Any = dataset.get("dataset_weights")
-        weights = None if listed is None else _numbers(dataset, "dataset_weights", flat([listed]), len(folders))
+        weights = (
+            None
+            if listed is None
+            else _numbers(dataset, "dataset_weights", flat([listed]), len(folders))
+        )
     read = dataset.texts("dataset_read_path")
     dtype = _dtype(dataset, model)
     row = dict[str, float]()
     for number, folder in enumerate(folders):
         if folder not in sources:
             name = names.of(_name(folder))
-            paths = dataset.local("dataset_folder", name, [read[number] if number < len(read) else folder])
+            paths = dataset.local(
+                "dataset_folder", name, [read[number] if number < len(read) else folder]
+            )
             sources[folder] = SourceEntry(name, paths, dtype=dtype)
         _add(row, sources[folder].name, weights, number)
     dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)
@@ -140,7 +172,11 @@ def _add(row: dict[str, float], name: str, weights: list[float] | None, number: 
 def _numbers(dataset: Section, key: str, given: Iterable[Any], datasets: int) -> list[float] | None:
     """Weights, where all are such."""
     listed = list(given)
-    found = [float(one) for one in listed if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
+    found = [
+        float(one)
+        for one in listed
+        if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0
+    ]
     if len(found) == len(listed) == datasets:
         return found
     dataset.report(key, f"not one number of at least 0 for each of {datasets} datasets")
@@ -150,7 +186,9 @@ def _numbers(dataset: Section, key: str, given: Iterable[Any], datasets: int) ->
 def _by_size(dataset: Section, row: Mapping[str, float]) -> dict[str, float] | None:
     """The weights where none are said: each dataset as large as it is."""
     if len(row) > 1 and any(times > 1 for times in row.values()):
-        dataset.account.report(dataset.node, dataset.at, "a dataset is named more than once, and counts once")
+        dataset.account.report(
+            dataset.node, dataset.at, "a dataset is named more than once, and counts once"
+        )
     return dict(row) if len(row) == 1 else None
 
 
@@ -163,7 +201,8 @@ def _name(folder: str) -> str:
 
 
 def _dtype(dataset: Section, model: Section | None) -> TokenType | None:
-    """Return the type of ids: as wide as the dataset says, else enough for its vocabulary, or the model's."""
+    """Return the type of ids: as wide as the dataset says, else enough for its vocabulary, or the
+    model's."""
     size = dataset.count("token_size_in_bytes")
     if size is not None:
         dataset.pass_over("vocab_size")
@@ -201,9 +240,12 @@ def _texts(
 
 
 def _shares(
-    top: Section, sources: Mapping[str, SourceEntry], points: list[tuple[int, dict[str, float] | None]]
+    top: Section,
+    sources: Mapping[str, SourceEntry],
+    points: list[tuple[int, dict[str, float] | None]],
 ) -> tuple[list[SourceEntry], dict[str, Any]]:
-    """Sources with their weights, or a schedule of these; without weights they come from the sizes."""
+    """Sources with their weights, or a schedule of these; without weights they come from the
+    sizes."""
     if len(points) == 1:
         row = points[0][1]
         if row is None:
@@ -213,17 +255,23 @@ def _shares(
     for at, row in points:
         if row is None:
             top.report(
-                "data_stages", "a stage without weights shares out by sizes, which a schedule cannot: write them"
+                "data_stages",
+                "a stage without weights shares out by sizes, which a schedule cannot: write them",
             )
             row = dict.fromkeys(sources, 1.0)
         rows.append((at, {name: row.get(name, 0.0) for name in sources}))
-    top.note("data_stages", "a source that is in several stages goes on where it was; nanotron begins it anew in each")
+    top.note(
+        "data_stages",
+        "a source that is in several stages goes on where it was; nanotron begins it anew in each",
+    )
     return list(sources.values()), {"schedule": Scheduling("steps", "step", tuple(rows))}
 
 
 def _run(top: Section, tokens: Section) -> dict[str, Any]:
     parallel = top.part("parallelism")
-    each = (tokens.count("micro_batch_size") or 1) * (tokens.count("batch_accumulation_per_replica") or 1)
+    each = (tokens.count("micro_batch_size") or 1) * (
+        tokens.count("batch_accumulation_per_replica") or 1
+    )
     size = each * ((parallel.count("dp") if parallel else None) or 1)
     steps = tokens.count("train_steps")
     return {

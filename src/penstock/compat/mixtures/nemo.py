@@ -25,10 +25,14 @@ _FILES: dict[str, tuple[str, FormatName]] = {
 }
 _TOP = TRACKING | OPTIMIZER | CHECKPOINTS
 _TRAINER_HARMLESS = frozenset(
-    "_target_ accelerator strategy precision logger enable_checkpointing enable_progress_bar enable_model_summary "
-    "log_every_n_steps val_check_interval check_val_every_n_epoch limit_val_batches limit_test_batches "
-    "limit_predict_batches num_sanity_val_steps gradient_clip_val gradient_clip_algorithm sync_batchnorm benchmark "
-    "deterministic detect_anomaly profiler default_root_dir inference_mode barebones devices num_nodes".split()
+    "_target_ accelerator strategy precision logger enable_checkpointing enable_progress_bar "
+    "enable_model_summary "
+    "log_every_n_steps val_check_interval check_val_every_n_epoch limit_val_batches "
+    "limit_test_batches "
+    "limit_predict_batches num_sanity_val_steps gradient_clip_val gradient_clip_algorithm "
+    "sync_batchnorm benchmark "
+    "deterministic detect_anomaly profiler default_root_dir inference_mode barebones devices "
+    "num_nodes".split()
 )
 _TRAINER_REPORTED: Reasons = {
     "how long the run is depends on the batches of its loader: say horizon": (
@@ -48,7 +52,9 @@ _TRAINER_USUAL = {
 _AROUND = {
     "model": _TOP,
     "data": _TOP,
-    "train_ds": MODEL | OPTIMIZER | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
+    "train_ds": MODEL
+    | OPTIMIZER
+    | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
     "input_cfg": frozenset({"pin_memory"}),
 }
 """A key on the way to the list -> what beside it says nothing about samples."""
@@ -62,13 +68,23 @@ def is_mine(tree: Node) -> bool:
 
 def _list(tree: Node) -> tuple[Node, str] | None:
     """The list of datasets: the file itself, or at one of the usual places."""
-    for place in ("", "input_cfg", "train_ds.input_cfg", "model.train_ds.input_cfg", "data.train_ds.input_cfg"):
+    for place in (
+        "",
+        "input_cfg",
+        "train_ds.input_cfg",
+        "model.train_ds.input_cfg",
+        "data.train_ds.input_cfg",
+    ):
         node: Node | None = tree
         for key in filter(None, place.split(".")):
-            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+            node = (
+                node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+            )
         if node is not None and isinstance(node.value, tuple) and node.value:
             first = node.value[0].value
-            if isinstance(first, dict) and ({"type", "input_cfg", "manifest_filepath"} & first.keys()):
+            if isinstance(first, dict) and (
+                {"type", "input_cfg", "manifest_filepath"} & first.keys()
+            ):
                 return node, place
     return None
 
@@ -89,7 +105,9 @@ def _open(tree: Node, place: str, account: Account) -> None:
     """Account for what stands around the list of datasets."""
     section: Section | None = account.open(tree)
     if place and (trainer := section.part("trainer")) is not None:
-        trainer.pass_over(*(key for key, usual in _TRAINER_USUAL.items() if str(trainer.peek(key)) == usual))
+        trainer.pass_over(
+            *(key for key, usual in _TRAINER_USUAL.items() if str(trainer.peek(key)) == usual)
+        )
         trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED)
     if place:
         settle_exp_manager(section)
@@ -116,11 +134,17 @@ def _with_weight(source: SourceEntry) -> SourceEntry:
     return replace(source, weight=1) if source.weight is None else source
 
 
-def _entry(item: Section, names: Names, account: Account, chain: tuple[Path, ...]) -> SourceEntry | None:
-    kind = item.peek("type") or ("nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo")
+def _entry(
+    item: Section, names: Names, account: Account, chain: tuple[Path, ...]
+) -> SourceEntry | None:
+    kind = item.peek("type") or (
+        "nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo"
+    )
     weight, name = item.number("weight"), item.text("name") or item.text("corpus")
     if "input_cfg" in item.table:
-        item.pass_over("type") if kind == "group" else item.report("type", "a list of datasets is read as a group")
+        item.pass_over("type") if kind == "group" else item.report(
+            "type", "a list of datasets is read as a group"
+        )
         inner = _group(item, account, chain)
         if inner is None or not inner.sources:
             return None
@@ -132,14 +156,22 @@ def _entry(item: Section, names: Names, account: Account, chain: tuple[Path, ...
     key, form = _FILES[kind]
     given = item.texts(key)
     if any(not isinstance(one, str) for one in flat([item.peek(key) or []])):
-        item.report(key, "its files have weights of their own: write an entry with a weight for each")
+        item.report(
+            key, "its files have weights of their own: write an entry with a weight for each"
+        )
         given = [one for one in flat([item.peek(key)]) if isinstance(one, str)]
     paths = [_RANGE.sub(r"{\1..\2}", path) for path in given]
     if not paths:
         item.drop(f"it has no {key}")
         return None
-    item.report("tarred_audio_filepaths", "the rows of the manifest are read; audio in archives is not joined to them")
-    item.report("tarred_audio_filepath", "the rows of the manifest are read; audio in archives is not joined to them")
+    item.report(
+        "tarred_audio_filepaths",
+        "the rows of the manifest are read; audio in archives is not joined to them",
+    )
+    item.report(
+        "tarred_audio_filepath",
+        "the rows of the manifest are read; audio in archives is not joined to them",
+    )
     own = names.of(name or name_of_path(paths[0]))
     files = item.local(key, own, paths)
     return SourceEntry(own, files, format=form, weight=weight)

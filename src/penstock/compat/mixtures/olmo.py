@@ -19,12 +19,18 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "tokenizer compile ddp fsdp distributed_strategy single activation_checkpointing softmax_auxiliary_loss "
-        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size device_train_grad_accum "
-        "eval_interval eval_on_load eval_subset_num_batches eval_first save_interval_unsharded save_interval_ephemeral "
-        "save_num_unsharded_checkpoints_to_keep save_data_indices save_sharded_checkpoint_type sharded_checkpointer "
-        "new_style_checkpoints remote_save_folder no_pre_train_checkpoint max_grad_norm max_grad_norm_ratio precision "
-        "speed_monitor gen1_gc_interval hf_datasets_cache_dir module_outputs_save_steps python_profiling "
+        "tokenizer compile ddp fsdp distributed_strategy single activation_checkpointing "
+        "softmax_auxiliary_loss "
+        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size "
+        "device_train_grad_accum "
+        "eval_interval eval_on_load eval_subset_num_batches eval_first save_interval_unsharded "
+        "save_interval_ephemeral "
+        "save_num_unsharded_checkpoints_to_keep save_data_indices save_sharded_checkpoint_type "
+        "sharded_checkpointer "
+        "new_style_checkpoints remote_save_folder no_pre_train_checkpoint max_grad_norm "
+        "max_grad_norm_ratio precision "
+        "speed_monitor gen1_gc_interval hf_datasets_cache_dir module_outputs_save_steps "
+        "python_profiling "
         "torch_profiling "
         "canceled_check_interval force_save_unsharded".split()
     )
@@ -34,7 +40,8 @@ _DATA_HARMLESS = frozenset(
     "generate_doc_lengths_info".split()
 )
 _MODEL_HARMLESS = MODEL | frozenset(
-    "attention_dropout alibi_bias_max rope_full_precision include_bias norm_after multi_query_attention "
+    "attention_dropout alibi_bias_max rope_full_precision include_bias norm_after "
+    "multi_query_attention "
     "scale_emb_init init_fn layer_norm_eps precision scale_logits".split()
 )
 _REPORTED: Reasons = {
@@ -45,7 +52,8 @@ _REPORTED: Reasons = {
     ),
     "no training is asked for": ("dry_run",),
     "rows are padded": ("pad_direction",),
-    "documents are kept apart in attention: say so where the model is called": ("generate_doc_lengths",),
+    "documents are kept apart in attention: say so where the model is "
+    "called": ("generate_doc_lengths",),
 }  # fmt: skip
 _NOTED: Reasons = {EVALUATION: ("evaluators",)}
 
@@ -59,11 +67,15 @@ def _paths(tree: Node) -> bool:
     data = tree.value.get("data") if isinstance(tree.value, dict) else None
     paths = data.value.get("paths") if data is not None and isinstance(data.value, dict) else None
     listed = paths.value if paths is not None and isinstance(paths.value, tuple) else ()
-    return bool(listed) and not any(_is_weight(item.value) for item in listed)  # weights between them: NeMo's
+    return bool(listed) and not any(
+        _is_weight(item.value) for item in listed
+    )  # weights between them: NeMo's
 
 
 def _is_weight(value: object) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, str) and value.replace(".", "", 1).isdigit())
+    return isinstance(value, int | float) or (
+        isinstance(value, str) and value.replace(".", "", 1).isdigit()
+    )
 
 
 def _sources(tree: Node) -> tuple[Node, Node] | None:
@@ -71,7 +83,11 @@ def _sources(tree: Node) -> tuple[Node, Node] | None:
     value = tree.value
     inner = value.get("source_list") if isinstance(value, dict) else None
     for holder in (tree, inner):
-        items = holder.value.get("sources") if holder is not None and isinstance(holder.value, dict) else None
+        items = (
+            holder.value.get("sources")
+            if holder is not None and isinstance(holder.value, dict)
+            else None
+        )
         if items is not None and isinstance(items.value, tuple) and items.value:
             first = items.value[0].value
             if holder is not None and isinstance(first, dict) and "target_ratio" in first:
@@ -90,12 +106,17 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     holder.get("sources")
     dtype = top.text("dtype")
     names, sources = Names(), list[SourceEntry]()
-    for item in parts_of(found[1], "sources" if found[0] is tree else "source_list.sources", account):
+    for item in parts_of(
+        found[1], "sources" if found[0] is tree else "source_list.sources", account
+    ):
         ratio = item.number("target_ratio")
         times, fraction = item.number("max_repetition_ratio"), item.number("max_source_fraction")
         name = names.of(item.text("source_name") or "source")
         if fraction not in (None, 1):
-            item.note("max_source_fraction", "kept as part of the cap: which documents that are is chosen otherwise")
+            item.note(
+                "max_source_fraction",
+                "kept as part of the cap: which documents that are is chosen otherwise",
+            )
         paths = _flat(item.texts("paths"))
         if not paths:
             item.drop("it names no files")
@@ -111,9 +132,16 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     horizon = top.count("requested_tokens")
     size, seed = top.count("global_batch_size"), top.integer("seed")
     length = top.count("sequence_length") or top.count("max_target_sequence_length")
-    batch = shared(size // length, top, "global_batch_size", drop_remainder=True) if size and length else None
+    batch = (
+        shared(size // length, top, "global_batch_size", drop_remainder=True)
+        if size and length
+        else None
+    )
     if size and not length:
-        top.note("global_batch_size", "it counts tokens: say pack with the length of a row, and batch in rows")
+        top.note(
+            "global_batch_size",
+            "it counts tokens: say pack with the length of a row, and batch in rows",
+        )
     top.pass_over("processes", "quiet", "render_tables")
     return MixtureFile(
         tuple(sources),
@@ -126,19 +154,28 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _flat(paths: list[str]) -> list[str]:
-    return [path for given in paths for path in (given.split(",") if "," in given and "{" not in given else [given])]
+    return [
+        path
+        for given in paths
+        for path in (given.split(",") if "," in given and "{" not in given else [given])
+    ]
 
 
 def _dtype(item: Section, dtype: str | None) -> TokenType:
     """What ids are kept as: `uint32` for the tokenizers of OLMo, where the file does not say."""
     if dtype in TOKEN_TYPES:
         return dtype
-    item.note("paths", "raw token ids: taken as uint32, as for the tokenizer dolma2; change dtype where that is wrong")
+    item.note(
+        "paths",
+        "raw token ids: taken as uint32, as for the tokenizer dolma2; change dtype where that is "
+        "wrong",
+    )
     return "uint32"
 
 
 def _training(top: Section) -> MixtureFile:
-    """One source of all files; those that are named several times are seen so many times in a pass."""
+    """One source of all files; those that are named several times are seen so many times in a
+    pass."""
     data, model = top.part("data"), top.part("model")
     assert data is not None
     counted = Counter(data.texts("paths"))
@@ -160,7 +197,10 @@ def _training(top: Section) -> MixtureFile:
         sources.append(SourceEntry(name, paths, dtype=kind, eos=eos, epochs=amount, max_epochs=cap))
     if not sources:
         raise nothing(Path(top.node.file), "OLMo")
-    data.note("paths", "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those")
+    data.note(
+        "paths",
+        "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those",
+    )
     seed = seed_of(top, None)
     for section, harmless in ((top, _HARMLESS), (data, _DATA_HARMLESS), (model, _MODEL_HARMLESS)):
         if section is not None:
@@ -171,16 +211,27 @@ def _training(top: Section) -> MixtureFile:
         seed=seed,
         horizon=horizon,
         pack={"length": length} if length else None,
-        batch=shared(top.count("global_train_batch_size"), top, "global_train_batch_size", drop_remainder=drop),
+        batch=shared(
+            top.count("global_train_batch_size"),
+            top,
+            "global_train_batch_size",
+            drop_remainder=drop,
+        ),
     )
 
 
 def _duration(top: Section) -> tuple[tuple[str, float] | None, float]:
     """The run in tokens (`50e9T`) or steps, or how many passes it is."""
     given = top.get("max_duration")
-    found = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(given).strip()) if given is not None else None
+    found = (
+        re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(given).strip())
+        if given is not None
+        else None
+    )
     if found is None:
-        top.report("max_duration", f"{given!r} is no duration such as 1ep, 50e9T or a number of steps")
+        top.report(
+            "max_duration", f"{given!r} is no duration such as 1ep, 50e9T or a number of steps"
+        )
         return None, 1
     number = float(found[1].replace("_", ""))
     if found[2] == "ep":

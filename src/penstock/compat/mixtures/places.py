@@ -21,7 +21,8 @@ class Hub:
 
     @property
     def part(self) -> str:
-        """Its configuration and split, where they are named, as the folders of its Parquet files on the hub."""
+        """Its configuration and split, where they are named, as the folders of its Parquet files on
+        the hub."""
         if not self.config and self.split in (None, "train"):
             return ""
         return f"@~parquet/{self.config or '*'}/{self.split or 'train'}"
@@ -41,7 +42,8 @@ class Hub:
 
 
 class Files:
-    """Local places of data: by the name of a source, of a dataset on a hub, or by how a path or URL begins (`FROM/`).
+    """Local places of data: by the name of a source, of a dataset on a hub, or by how a path or URL
+    begins (`FROM/`).
 
     >>> files = Files({"code": "/data/code", "gs://bucket/": "/mnt/bucket", "*": "/data/{name}"})
     >>> files.of("code"), files.of("web"), files.moved("gs://bucket/a/*.parquet"), files.moved("a.jsonl")
@@ -57,7 +59,11 @@ class Files:
 
     def moved(self, path: str) -> str | None:
         """Return the local place of a path or URL, by its longest known prefix."""
-        known = [key for key in self._rules if key == path or (key.endswith("/") and path.startswith(key))]
+        known = [
+            key
+            for key in self._rules
+            if key == path or (key.endswith("/") and path.startswith(key))
+        ]
         if not known:
             return None
         key = max(known, key=len)

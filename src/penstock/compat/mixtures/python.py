@@ -1,4 +1,5 @@
-"""Mixtures in Python files: Marin's experiments, torchtitan's dataset configs, `datasets.interleave_datasets`."""
+"""Mixtures in Python files: Marin's experiments, torchtitan's dataset configs,
+`datasets.interleave_datasets`."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from ...base import seams
-from ...base.limits import MIXTURE_FILE
+from ...engine.base import seams
+from ...engine.base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile
 from ...mixture_files.reading import Node
@@ -42,10 +43,14 @@ def convert(tree: Node, account: Account, pick: str | None = None) -> MixtureFil
         raise nothing(Path(tree.file), "Python")
     if pick is None and len(found) > 1:
         named = ", ".join(sorted(found))
-        raise ConfigError(f"{tree.file}: there are {len(found)} mixtures; say which: pick= one of {named}")
+        raise ConfigError(
+            f"{tree.file}: there are {len(found)} mixtures; say which: pick= one of {named}"
+        )
     name = pick or next(iter(found))
     if name not in found:
-        raise ConfigError(f"{tree.file}: there is no mixture {name!r}, but {', '.join(sorted(found))}")
+        raise ConfigError(
+            f"{tree.file}: there is no mixture {name!r}, but {', '.join(sorted(found))}"
+        )
     calls = list(_calls(list(module.names().values())))
     return _READERS[_last(found[name])](found[name], account, calls)
 
@@ -55,7 +60,8 @@ def _last(call: Call) -> str:
 
 
 def _mixtures(module: Module) -> Iterator[tuple[str, Call]]:
-    """Names and what they stand for, each mixture once; also entries of dictionaries, and what functions give."""
+    """Names and what they stand for, each mixture once; also entries of dictionaries, and what
+    functions give."""
     seen = set[int]()
     for name, value in (*module.names().items(), *module.called()):
         inside: dict[Any, Any] = cast("dict[Any, Any]", value) if isinstance(value, dict) else {}

@@ -1,4 +1,5 @@
-"""torchtitan's dataset configs, and `interleave_datasets` of Hugging Face, found in a Python file that is not run."""
+"""torchtitan's dataset configs, and `interleave_datasets` of Hugging Face, found in a Python file
+that is not run."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from ...engine.mixing import Stop
 from ...errors import ConfigError
-from ...mixing import Stop
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import NO_COUNTERPART, Account, Section, nothing
@@ -18,7 +19,9 @@ from .places import Hub, Names, name_of_path
 from .trainers import put_together
 
 _ENCODED = "rows are as stored: tokenise and filter them in Python"
-_HARMLESS = frozenset("trust_remote_code num_proc cache_dir token download_mode verification_mode".split())
+_HARMLESS = frozenset(
+    "trust_remote_code num_proc cache_dir token download_mode verification_mode".split()
+)
 _KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
 _STOPS: dict[str, Stop] = {
     "first_exhausted": "first_exhausted",
@@ -53,7 +56,9 @@ def _children(call: Call, account: Account, weighted: bool, key: str = "datasets
     given, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
     if not isinstance(given, list):
         why = given.why if isinstance(given, Unknown) else "they are no list"
-        raise ConfigError(f"{call.file}, line {call.line}: what its datasets are cannot be known: {why}")
+        raise ConfigError(
+            f"{call.file}, line {call.line}: what its datasets are cannot be known: {why}"
+        )
     for number, child in enumerate(cast("list[Any]", given)):
         if weighted and isinstance(child, Call):
             account.open_call(child)
@@ -61,7 +66,10 @@ def _children(call: Call, account: Account, weighted: bool, key: str = "datasets
         weight: Any = child.of("weight", 1, 1.0) if weighted and isinstance(child, Call) else None
         if weighted and not isinstance(weight, int | float):
             why = weight.why if isinstance(weight, Unknown) else "it is no number"
-            raise ConfigError(f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be known: {why}")
+            raise ConfigError(
+                f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be known: "
+                f"{why}"
+            )
         if (source := _child(inner, names, account, call, f"datasets[{number}]")) is not None:
             sources.append(replace(source, weight=weight))
     if weighted:
@@ -77,8 +85,12 @@ def _child(inner: Any, names: Names, account: Account, call: Call, at: str) -> S
         mixture = _children(inner, account, kind == "DatasetMixConfig")
         return SourceEntry(names.of("mix"), mixture=mixture) if mixture.sources else None
     if isinstance(inner, Call) and "dataset" in inner.options:  # packed, or changed otherwise
-        account.report(_at(inner), at, f"{kind} around it is not carried over: say pack for the mixture")
-        return _child(inner.of("dataset"), names, account, call, at)  # all of it is reported by that
+        account.report(
+            _at(inner), at, f"{kind} around it is not carried over: say pack for the mixture"
+        )
+        return _child(
+            inner.of("dataset"), names, account, call, at
+        )  # all of it is reported by that
     if isinstance(inner, Call) and kind in ("SingleDatasetConfig", "load_dataset"):
         return _source(inner, names, account)
     why = inner.why if isinstance(inner, Unknown) else "no dataset that is known"
@@ -112,13 +124,17 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
             account.report(_at(origin), f"load_dataset_kwargs.{name}", NO_COUNTERPART)
     files = _listed(given, split or "train")
     if len(files) != len(_values(given, split or "train")):
-        account.report(_at(origin), "data_files", "some of the files cannot be known: they are lost")
+        account.report(
+            _at(origin), "data_files", "some of the files cannot be known: they are lost"
+        )
     if not isinstance(path, str) and not files:
         account.report(_at(origin), "path", "it names no files and no dataset: its share is lost")
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
     of_split = isinstance(given, dict) and bool(files)  # they are those of the split
-    place = Hub(str(path), None if path in _KINDS else config, None if of_split else split, tuple(files))
+    place = Hub(
+        str(path), None if path in _KINDS else config, None if of_split else split, tuple(files)
+    )
     name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
     key = "patterns" if patterns else "path"
     said = {key: place.name, "name": config, "split": split}
@@ -134,7 +150,9 @@ def _plain(origin: Call, key: str, number: int | None, account: Account) -> str 
     value = origin.of(key) if number is None else origin.of(key, number)
     if value is None or (isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)):
         return value
-    account.report(_at(origin), key, f"{value!r} is not one of them, or cannot be known: it is lost")
+    account.report(
+        _at(origin), key, f"{value!r} is not one of them, or cannot be known: it is lost"
+    )
     return None
 
 
@@ -157,12 +175,18 @@ def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile
     stop = call.of("stopping_strategy", default="first_exhausted")
     account.open_call(call)
     if isinstance(shares, Unknown):
-        raise ConfigError(f"{call.file}, line {call.line}: what the probabilities are cannot be known: {shares.why}")
+        raise ConfigError(
+            f"{call.file}, line {call.line}: what the probabilities are cannot be known: "
+            f"{shares.why}"
+        )
     given = call.of("datasets", 0)
     if shares and len(model.sources) != len(given):
         raise ConfigError(f"{call.file}, line {call.line}: some of its datasets cannot be known")
     weights = shares or [1.0] * len(model.sources)
-    sources = tuple(replace(source, weight=weight) for source, weight in zip(model.sources, weights, strict=True))
+    sources = tuple(
+        replace(source, weight=weight)
+        for source, weight in zip(model.sources, weights, strict=True)
+    )
     return _checked(
         MixtureFile(
             sources,
@@ -176,7 +200,9 @@ def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile
 
 def _concatenated(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     model = _children(call, account, weighted=False, key="dsets")
-    account.note(_at(call), "", "sources are mixed evenly here, not one after the other; each in its order")
+    account.note(
+        _at(call), "", "sources are mixed evenly here, not one after the other; each in its order"
+    )
     return _checked(replace(model, shuffle=Shuffling("none")), call)
 
 

@@ -25,9 +25,11 @@ from .trainers import (
 )
 
 ARGUMENTS = frozenset(
-    "model_name_or_path num_train_epochs per_device_train_batch_size per_device_eval_batch_size lr_scheduler_type "
+    "model_name_or_path num_train_epochs per_device_train_batch_size per_device_eval_batch_size "
+    "lr_scheduler_type "
     "report_to max_length max_seq_length dataset_text_field test_split_size "
-    "dataset_config dataset_train_split dataset_test_split dataset_kwargs max_prompt_length packing packing_strategy "
+    "dataset_config dataset_train_split dataset_test_split dataset_kwargs max_prompt_length "
+    "packing packing_strategy "
     "padding_free assistant_only_loss use_peft push_to_hub overwrite_output_dir".split()
 )
 """Names of arguments at the top that tell its files from those of other formats."""
@@ -36,7 +38,9 @@ ENTRY_ARGUMENTS = frozenset("columns data_dir fraction".split())
 FILES = (".jsonl", ".json", ".parquet", ".csv")
 _KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
 PROMPTS = "its prompts are made by the trainer: map the rows in Python"
-LENGTHS = "rows are cut and packed when they are tokens, which a template makes: map the rows in Python"
+LENGTHS = (
+    "rows are cut and packed when they are tokens, which a template makes: map the rows in Python"
+)
 _TEST_SPLIT = "this many samples of all datasets together are held out: give each source its split"
 _STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
 _REPEATED = "every prompt is given several times, or answers are generated: the trainer does this"
@@ -56,26 +60,41 @@ _REPORTED: Reasons = {
         "num_generations", "generation_batch_size", "steps_per_generation", "num_iterations", "num_ppo_epochs",
         "num_mini_batches", "total_episodes", "replay_buffer_size", "seq_kd", "lmbda",
     ),
-    "samples are put into a random order before they are packed, or, where it is false, come as they are stored": (
+    "samples are put into a random order before they are packed, or, where it is false, come as "
+    "they are stored": (
         "shuffle_dataset",
     ),
     _STREAMS: ("streaming", "dataset_streaming"),
     "variables of the environment may decide how many ranks there are": ("env",),
-    "only this many samples are read: give each source a slice": ("max_train_samples", "max_samples"),
+    "only this many samples are read: give each source a "
+    "slice": ("max_train_samples", "max_samples"),
 }  # fmt: skip
 _USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
 _NOTED: Reasons = {
-    EVALUATION: ("dataset_test_split", "max_eval_samples", "eval_packing", "num_generations_eval", "eval_dataset"),
+    EVALUATION: (
+        "dataset_test_split",
+        "max_eval_samples",
+        "eval_packing",
+        "num_generations_eval",
+        "eval_dataset",
+    ),
 }
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
-    "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules lora_target_parameters "
-    "lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type "
-    "use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing ld_alpha "
-    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma cpo_alpha desirable_weight "
+    "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules "
+    "lora_target_parameters "
+    "lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit "
+    "bnb_4bit_quant_type "
+    "use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing "
+    "ld_alpha "
+    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma cpo_alpha "
+    "desirable_weight "
     "undesirable_weight center_rewards_coefficient disable_dropout precompute_ref_log_probs "
-    "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
-    "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs generate_during_eval "
-    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep code_revision".split()
+    "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha "
+    "ref_model_sync_steps "
+    "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs "
+    "generate_during_eval "
+    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep "
+    "code_revision".split()
 )
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 
@@ -89,10 +108,15 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture: all datasets put together, or the one that is named, in an order that the trainer shuffles."""
+    """The mixture: all datasets put together, or the one that is named, in an order that the
+    trainer shuffles."""
     top, names, split = account.open(tree), Names(), None
     if lists_paths(tree, "datasets"):
-        sources = [_entry(item, names) for item in top.parts("datasets") if item.has("path") or _pathless(item)]
+        sources = [
+            _entry(item, names)
+            for item in top.parts("datasets")
+            if item.has("path") or _pathless(item)
+        ]
         for key in ("dataset_name", "dataset_config", "dataset_train_split"):
             top.report(key, "datasets are given, and TRL does not read this")
         split = _test_split(top)
@@ -106,7 +130,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def training(top: Section) -> dict[str, Any]:
-    """The batches of a training file for transformers' trainer; all its other keys are accounted for."""
+    """The batches of a training file for transformers' trainer; all its other keys are accounted
+    for."""
     top.account.note(top.node, top.at, "rows are taken as they are stored: encode them in Python")
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
     options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
@@ -128,9 +153,14 @@ def _pathless(item: Section) -> bool:
 def _entry(item: Section, names: Names) -> SourceEntry:
     path, files, split = item.text("path") or "", _data_files(item), item.text("split")
     folder, columns = item.text("data_dir"), item.texts("columns")
-    item.report("fraction", "shares of the smallest mixture that gives no sample twice: say weight, and stop")
+    item.report(
+        "fraction",
+        "shares of the smallest mixture that gives no sample twice: say weight, and stop",
+    )
     options: dict[str, Any] = {"columns": tuple(columns) or None}
-    of_split = isinstance(item.peek("data_files"), dict) and bool(files)  # they are those of the split
+    of_split = isinstance(item.peek("data_files"), dict) and bool(
+        files
+    )  # they are those of the split
     if path in _KINDS and (files or folder):
         item.pass_over("name")  # what the configuration made of the files is called
         within = [f"{folder.rstrip('/')}/{file}" for file in files] if folder else files
@@ -169,7 +199,9 @@ def plain_split(item: Section, key: str, split: str | None) -> str | None:
     return (re.match(r"\w+", split) or [None])[0]
 
 
-def place_of(item: Section, key: str, name: str, place: Hub, config: str, split: str) -> tuple[str, ...]:
+def place_of(
+    item: Section, key: str, name: str, place: Hub, config: str, split: str
+) -> tuple[str, ...]:
     """Files that are named, or a dataset of the hub."""
     given = place.name
     beside = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
@@ -178,9 +210,14 @@ def place_of(item: Section, key: str, name: str, place: Hub, config: str, split:
 
 
 def _named(top: Section, names: Names) -> SourceEntry:
-    key = next((key for key in ("dataset_train_split", "dataset_split") if top.has(key)), "dataset_train_split")
+    key = next(
+        (key for key in ("dataset_train_split", "dataset_split") if top.has(key)),
+        "dataset_train_split",
+    )
     place = Hub(
-        top.text("dataset_name") or "", top.text("dataset_config"), plain_split(top, key, top.text(key)) or "train"
+        top.text("dataset_name") or "",
+        top.text("dataset_config"),
+        plain_split(top, key, top.text(key)) or "train",
     )
     name = names.of(place.short)
     return SourceEntry(name, place_of(top, "dataset_name", name, place, "dataset_config", key))
@@ -194,5 +231,8 @@ def _test_split(top: Section) -> Splitting | None:
     if size >= 1:
         top.report("test_split_size", _TEST_SPLIT)
         return None
-    top.note("test_split_size", "this share of every source is held out, by a hash; TRL draws other samples")
+    top.note(
+        "test_split_size",
+        "this share of every source is held out, by a hash; TRL draws other samples",
+    )
     return Splitting(size)

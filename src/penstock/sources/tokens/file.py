@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...base.sizes import Chained, Ends
-from ...base.spans import Spans
+from ...engine.base.sizes import Chained, Ends
+from ...engine.base.spans import Spans
 from ...errors import DataError
 from ...stores import Range, is_far
 from ...types import Ints, Sizes
@@ -40,9 +40,12 @@ class OneEnd:
 
 
 class KeptEnds:
-    """Where documents end, in a file that was made once; mapped, and compared with its digest, when it is needed."""
+    """Where documents end, in a file that was made once; mapped, and compared with its digest, when
+    it is needed."""
 
-    def __init__(self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: Held) -> None:
+    def __init__(
+        self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: Held
+    ) -> None:
         self._path, self._origin, self._tokens, self._held = path, origin, tokens, held
         self._count = len(self.get())
 
@@ -59,7 +62,8 @@ class KeptEnds:
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
             raise DataError(
-                f"the documents end at token {int(ends[-1]):,}, as {self._origin} tells, and {count:,} are there: the "
+                f"the documents end at token {int(ends[-1]):,}, as {self._origin} tells, and "
+                f"{count:,} are there: the "
                 f"file was cut off, or {self._path} was made for another one",
                 where=str(path),
             )
@@ -100,9 +104,16 @@ class TokenFile:
 
     columns = None
 
-    def __init__(self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared, data: Checked) -> None:
+    def __init__(
+        self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared, data: Checked
+    ) -> None:
         self._data = data
-        self._path, self._form, self._ends, self._shared = path, form._replace(find=None), ends, shared
+        self._path, self._form, self._ends, self._shared = (
+            path,
+            form._replace(find=None),
+            ends,
+            shared,
+        )
         self.dtype, self._stat = form.dtype, sidecar.stat(path)
 
     def __len__(self) -> int:
@@ -142,7 +153,9 @@ class TokenFile:
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
         """Which bytes these tokens are."""
         width = self._form.dtype.itemsize
-        return ranges_of(self._path, self._form.begin + starts * width, self._form.begin + stops * width)
+        return ranges_of(
+            self._path, self._form.begin + starts * width, self._form.begin + stops * width
+        )
 
     def _tokens(self) -> npt.NDArray[Any] | FarTokens:
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
@@ -164,14 +177,22 @@ class TokenFile:
             return 1, np.zeros(0, form.dtype)
         with sidecar.storage(self._path):
             found = mapped(self._path)
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))  # what is mapped stays, also if replaced
+        sidecar.unchanged(
+            self._path, self._stat, name=str(self._path)
+        )  # what is mapped stays, also if replaced
         return 1, np.frombuffer(found, form.dtype, form.tokens, form.begin)
 
 
 def open_tokens(
-    path: Path, ids: Ids, cache: str | Path | None, shared: Shared, rebuild: bool = False, checksum: bool = False
+    path: Path,
+    ids: Ids,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool = False,
+    checksum: bool = False,
 ) -> TokenFile:
-    """A file of tokens; where its documents end is found out once, and kept beside it or in `cache`."""
+    """A file of tokens; where its documents end is found out once, and kept beside it or in
+    `cache`."""
     files = files_of(path)
     if checksum:
         for one in files:
@@ -185,10 +206,13 @@ def open_tokens(
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)
     ends = kept_ends(form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild)
     if (told := form.recorded) is not None and told.find is not None:
-        recorded = kept_ends(told.origin, told.what, told.find, (path, told.tokens), cache, shared, rebuild)
+        recorded = kept_ends(
+            told.origin, told.what, told.find, (path, told.tokens), cache, shared, rebuild
+        )
         if _differ(ends.get(), recorded.get()) and shared.files.once("eos"):
             warnings.warn(
-                f"{path}: eos={ids.eos} makes {len(ends):,} documents, {told.origin.name} tells of {len(recorded):,} "
+                f"{path}: eos={ids.eos} makes {len(ends):,} documents, {told.origin.name} tells of "
+                f"{len(recorded):,} "
                 "that end elsewhere: leave out eos= to read those",
                 stacklevel=2,
             )
@@ -210,7 +234,8 @@ def kept_ends(
     shared: Shared,
     rebuild: bool,
 ) -> KeptEnds:
-    """Return the ends of documents that `origin` tells, kept or found now. `tokens` are a file and their number."""
+    """Return the ends of documents that `origin` tells, kept or found now. `tokens` are a file and
+    their number."""
 
     def make(_: bool) -> tuple[int, bytes]:
         ends = find()
@@ -230,7 +255,8 @@ def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
     """Refuse a file whose tokens are of another type than those of the first."""
     if isinstance(file, Measured) and isinstance(first, Measured) and file.dtype != first.dtype:
         raise DataError(
-            f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as two sources",
+            f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as "
+            "two sources",
             where=str(path),
         )
 

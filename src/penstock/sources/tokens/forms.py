@@ -1,8 +1,8 @@
 """What lies in a file of tokens: their type, where they begin, and what says where documents end.
 
-Token ids lie end to end, little-endian, in one flat array, which may have a header (NumPy's, or that of llm.c). Where
-its documents end is told by a file beside it, as Megatron (`.idx`), datatrove (`.ds.index`) and OLMo (`.csv.gz`) write
-it, or by an id that ends each of them.
+Token ids lie end to end, little-endian, in one flat array, which may have a header (NumPy's, or
+that of llm.c). Where its documents end is told by a file beside it, as Megatron (`.idx`), datatrove
+(`.ds.index`) and OLMo (`.csv.gz`) write it, or by an id that ends each of them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base import seams
-from ...base.hints import chosen
-from ...base.ints import whole
-from ...base.limits import METADATA
-from ...base.progress import Progress
+from ...engine.base import seams
+from ...engine.base.hints import chosen
+from ...engine.base.ints import whole
+from ...engine.base.limits import METADATA
+from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
 from ...types import Ints
 from .. import sidecar
@@ -35,7 +35,14 @@ HEAD = 1 << 16
 """Bytes at the beginning of a file that may tell what it is."""
 _NPY = b"\x93NUMPY"
 _MEGATRON = b"MMIDIDX\0\0"
-_CODES: dict[int, TokenType] = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
+_CODES: dict[int, TokenType] = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    8: "uint16",
+}
 _INDEX = struct.Struct("<9sQBQQ")
 _NONE = np.zeros(0, np.int64)
 _HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
@@ -43,7 +50,8 @@ _HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
     20240801: ("llm.c", {7: "uint32"}),
     278895051: ("NeMo Automodel", {1: "uint16"}),  # or what its fourth number says
 }
-"""Files that begin with 256 int32: the first is one of these; by the second, the version, what their tokens are."""
+"""Files that begin with 256 int32: the first is one of these; by the second, the version, what
+their tokens are."""
 _HEADER = 256 * 4
 _EVALUATION = 20240522  # of llm.c: questions with several answers
 _BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
@@ -75,9 +83,10 @@ class Ids(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What a file holds: so many `tokens` from byte `begin` on. `origin` is the file by which `find` finds where its
-    documents end, under the name `what`; where nothing tells, it is one document. `recorded` is the form that a file
-    beside it tells, where the user told another end."""
+    """What a file holds: so many `tokens` from byte `begin` on. `origin` is the file by which
+    `find` finds where its documents end, under the name `what`; where nothing tells, it is one
+    document. `recorded` is the form that a file beside it tells, where the user told another
+    end."""
 
     dtype: np.dtype[Any]
     begin: int
@@ -89,7 +98,8 @@ class Form(NamedTuple):
 
 
 def form_of(path: Path, ids: Ids) -> Form:
-    """The form of a file: what its name, its first bytes and the files beside it tell, and else `ids`."""
+    """The form of a file: what its name, its first bytes and the files beside it tell, and else
+    `ids`."""
     size = sidecar.stat(path).size
     beside = _beside(path)
     if beside is not None and beside.suffix == ".idx":
@@ -99,7 +109,9 @@ def form_of(path: Path, ids: Ids) -> Form:
     else:
         form = _plain(path, size, ids)
         if beside is not None:
-            form = form._replace(origin=beside, what="documents", find=partial(_listed, beside, path, form.tokens))
+            form = form._replace(
+                origin=beside, what="documents", find=partial(_listed, beside, path, form.tokens)
+            )
     name = form.dtype.name
     if ids.dtype not in (None, name):
         raise ConfigError(f"{path}: dtype={ids.dtype!r} was asked for, but it holds {name}")
@@ -109,7 +121,9 @@ def form_of(path: Path, ids: Ids) -> Form:
         raise ConfigError(f"{path}: eos={ids.eos} is no {name}: no token can be that")
     find = partial(_ended, path, form._replace(find=None), ids.eos)
     recorded = None if form.find is None else form
-    return form._replace(origin=path, what=f"documents-{name}-{ids.eos}", find=find, recorded=recorded)
+    return form._replace(
+        origin=path, what=f"documents-{name}-{ids.eos}", find=find, recorded=recorded
+    )
 
 
 def files_of(path: Path) -> list[Path]:
@@ -143,44 +157,60 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
         raise DataError(f"it holds {found}, no raw tokens", where=str(path))
     if ids.dtype is None:
         raise ConfigError(
-            f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' (nanoGPT, OLMo, and other "
+            f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' "
+            "(nanoGPT, OLMo, and other "
             "vocabularies up to 65,536) or dtype='uint32'"
         )
     width = np.dtype(ids.dtype).itemsize
     if size % width:
         raise DataError(
-            f"{size:,} bytes are no whole number of {ids.dtype}: it was cut off, or holds something else",
+            f"{size:,} bytes are no whole number of {ids.dtype}: it was cut off, or holds "
+            "something else",
             where=str(path),
         )
     return Form(_little(ids.dtype), 0, size // width, path)
 
 
 def _headed(path: Path, size: int, head: bytes) -> Form | None:
-    """A file of llm.c's form, known by the 256 int32 before its tokens: what it is, its version, how many follow."""
+    """A file of llm.c's form, known by the 256 int32 before its tokens: what it is, its version,
+    how many follow."""
     magic = int.from_bytes(head[:4], "little")
     if magic == _EVALUATION and head[16:] == bytes(_HEADER - 16):
-        raise DataError("it holds questions of an evaluation in the form of llm.c, no documents", where=str(path))
+        raise DataError(
+            "it holds questions of an evaluation in the form of llm.c, no documents",
+            where=str(path),
+        )
     if magic not in _HEADED:
         counted = int.from_bytes(head[8:12], "little")
-        if counted and head[12:] == bytes(_HEADER - 12) and size - _HEADER in (2 * counted, 4 * counted):
+        if (
+            counted
+            and head[12:] == bytes(_HEADER - 12)
+            and size - _HEADER in (2 * counted, 4 * counted)
+        ):
             raise DataError(
-                f"its header of 256 int32 is of no known tool (it begins with {magic}): write its {counted:,} tokens "
+                f"its header of 256 int32 is of no known tool (it begins with {magic}): write its "
+                f"{counted:,} tokens "
                 "to a file without it",
                 where=str(path),
             )
         return None
     tool, versions = _HEADED[magic]
     if len(head) < _HEADER:
-        raise DataError(f"{size:,} bytes are too few for the header of {tool}: it was cut off", where=str(path))
+        raise DataError(
+            f"{size:,} bytes are too few for the header of {tool}: it was cut off", where=str(path)
+        )
     _, version, tokens, width = np.frombuffer(head, "<i4", 4).tolist()
     name = versions.get(version)
     if name is None or (width and width not in _BY_WIDTH):
         known = ", ".join(map(str, versions))
-        raise DataError(f"version {version} of {tool}'s tokens is not known; known is {known}", where=str(path))
+        raise DataError(
+            f"version {version} of {tool}'s tokens is not known; known is {known}", where=str(path)
+        )
     dtype = _little(_BY_WIDTH.get(width, name))
     if tokens < 0 or _HEADER + tokens * dtype.itemsize != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {tokens:,} tokens ({dtype}) that its header ({tool}) tells: it was cut "
+            f"{size:,} bytes do not hold the {tokens:,} tokens ({dtype}) that its header ({tool}) "
+            "tells: it was cut "
             "off, or something was appended",
             where=str(path),
         )
@@ -191,23 +221,32 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
     file = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, _, dtype = header(file)
     except Exception as error:  # it is read as Python is: whatever that raises
         raise DataError(f"a damaged header: {error}", where=str(path)) from error
     if dtype.kind not in "iu" or len(shape) != 1:
         raise DataError(
-            f"it holds {dtype} of shape {shape}, tokens are one row of integers: read other arrays with "
+            f"it holds {dtype} of shape {shape}, tokens are one row of integers: read other arrays "
+            "with "
             "ps.from_sequence(np.load(path, mmap_mode='r'))",
             where=str(path),
         )
     if dtype.str[0] == ">":
         raise DataError(
-            f"its tokens are big-endian ({dtype.str}): save it again as {dtype.newbyteorder('<').str}", where=str(path)
+            f"its tokens are big-endian ({dtype.str}): save it again as "
+            f"{dtype.newbyteorder('<').str}",
+            where=str(path),
         )
     if file.tell() + shape[0] * dtype.itemsize != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {shape[0]:,} tokens that its header tells: it was cut off", where=str(path)
+            f"{size:,} bytes do not hold the {shape[0]:,} tokens that its header tells: it was cut "
+            "off",
+            where=str(path),
         )
     return Form(_little(dtype.name), file.tell(), shape[0], path)
 
@@ -217,22 +256,31 @@ def _megatron(path: Path, size: int, index: Path) -> Form:
         head = seams.world.store.read(str(index), 0, _INDEX.size)
     if len(head) < _INDEX.size or not head.startswith(_MEGATRON):
         raise DataError(
-            "it is no index of Megatron, though it lies beside tokens (.bin): take it away, or give the "
+            "it is no index of Megatron, though it lies beside tokens (.bin): take it away, or "
+            "give the "
             "tokens another name",
             where=str(index),
         )
     _, version, code, sequences, documents = _INDEX.unpack(head)
     if version != 1 or code not in _CODES:
         raise DataError(
-            f"version {version} and type {code} of Megatron's index are not known: known are version 1 and integers",
+            f"version {version} and type {code} of Megatron's index are not known: known are "
+            "version 1 and integers",
             where=str(index),
         )
     bare, found = _INDEX.size + 12 * sequences + 8 * documents, sidecar.stat(index).size
-    if found not in (bare, bare + sequences):  # a mode for each sequence, where they are of several kinds
-        raise DataError(f"{found:,} bytes, {bare:,} were expected: it was cut off", where=str(index))
+    if found not in (
+        bare,
+        bare + sequences,
+    ):  # a mode for each sequence, where they are of several kinds
+        raise DataError(
+            f"{found:,} bytes, {bare:,} were expected: it was cut off", where=str(index)
+        )
     width = np.dtype(_CODES[code]).itemsize
     if size % width:
-        raise DataError(f"{size:,} bytes are no whole number of {_CODES[code]}: it was cut off", where=str(path))
+        raise DataError(
+            f"{size:,} bytes are no whole number of {_CODES[code]}: it was cut off", where=str(path)
+        )
     find = partial(_pointed, index, sequences, documents, size, width)
     return Form(_little(_CODES[code]), 0, size // width, index, "documents", find)
 
@@ -246,41 +294,55 @@ def _pointed(index: Path, sequences: int, documents: int, size: int, width: int)
     ends = np.cumsum(lengths, dtype=np.int64)
     laid = (lengths >= 0).all() and (pointers == (ends - lengths) * width).all()
     if not laid or (int(ends[-1]) if sequences else 0) * width != size:
-        raise DataError(f"it is damaged, or not the index of {index.with_suffix('.bin').name}", where=str(index))
+        raise DataError(
+            f"it is damaged, or not the index of {index.with_suffix('.bin').name}", where=str(index)
+        )
     if not documents or cuts[0] != 0 or cuts[-1] != sequences or (cuts[1:] < cuts[:-1]).any():
-        raise DataError("its documents are not made of its sequences: it is damaged", where=str(index))
+        raise DataError(
+            "its documents are not made of its sequences: it is damaged", where=str(index)
+        )
     return np.append(np.zeros(1, np.int64), ends)[cuts[1:]]
 
 
 def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
     if (length := sidecar.stat(index).size) > 8 * size + 8:
-        raise DataError(f"{length:,} bytes tell of more documents than {path.name} has tokens", where=str(index))
+        raise DataError(
+            f"{length:,} bytes tell of more documents than {path.name} has tokens", where=str(index)
+        )
     if length % 8:
-        raise DataError(f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index))
+        raise DataError(
+            f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index)
+        )
     with sidecar.storage(index):
         last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
     count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _told(path))
     if dtype.itemsize * count != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {count:,} tokens ({dtype}) that {index.name} tells: one was cut off",
+            f"{size:,} bytes do not hold the {count:,} tokens ({dtype}) that {index.name} tells: "
+            "one was cut off",
             where=str(path),
         )
     return Form(dtype, 0, count, index, "documents", partial(_stored, index, count))
 
 
 def _told(path: Path) -> TokenType:
-    """The type of datatrove's tokens, by the bytes of each at the end of the first line of their `.metadata`."""
+    """The type of datatrove's tokens, by the bytes of each at the end of the first line of their
+    `.metadata`."""
     beside = path.with_name(f"{path.name}.metadata")
     if not beside.is_file():
         raise ConfigError(
-            f"{path}: there is no {beside.name} that tells the type of its tokens: give dtype='uint16', "
+            f"{path}: there is no {beside.name} that tells the type of its tokens: give "
+            "dtype='uint16', "
             "or dtype='uint32' for vocabularies over 65,536"
         )
     with sidecar.storage(beside):
         line = seams.world.store.read(str(beside), 0, HEAD).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
-        raise DataError("its first line does not end with the bytes of a token, 2 or 4: give dtype=", where=str(beside))
+        raise DataError(
+            "its first line does not end with the bytes of a token, 2 or 4: give dtype=",
+            where=str(beside),
+        )
     return names[width]
 
 
@@ -309,18 +371,29 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
                 raise EOFError(f"it is empty, and there are {count:,} tokens")
             return _NONE
         read = csv.ReadOptions(autogenerate_column_names=True)
-        convert = csv.ConvertOptions(include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"})
+        convert = csv.ConvertOptions(
+            include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"}
+        )
         found = csv.read_csv(arrow().BufferReader(text), read_options=read, convert_options=convert)
         starts, ends = (found.column(name).to_numpy() for name in ("f0", "f1"))
-    except (EOFError, ValueError, KeyError, zlib.error, gzip.BadGzipFile, arrow().ArrowException) as error:
+    except (
+        EOFError,
+        ValueError,
+        KeyError,
+        zlib.error,
+        gzip.BadGzipFile,
+        arrow().ArrowException,
+    ) as error:
         raise DataError(
-            f"it does not tell where the documents of {path.name} begin and end: {error}", where=str(table)
+            f"it does not tell where the documents of {path.name} begin and end: {error}",
+            where=str(table),
         ) from error
     if starts.dtype != np.int64 or starts[0] != 0 or (starts[1:] != ends[:-1]).any():
         raise DataError(f"its documents do not lie end to end in {path.name}", where=str(table))
     if ends[-1] != count:
         raise DataError(
-            f"its documents hold {ends[-1]:,} tokens, {path.name} holds {count:,}: one of them was cut off, or dtype= "
+            f"its documents hold {ends[-1]:,} tokens, {path.name} holds {count:,}: one of them was "
+            "cut off, or dtype= "
             "is another",
             where=str(table),
         )
@@ -338,11 +411,15 @@ def _ended(path: Path, form: Form, eos: int) -> Ints:
     dtype = form.dtype
     wanted, step = dtype.type(eos), _CHUNK // dtype.itemsize
     found = list[Ints]()
-    with Progress(f"find where documents end in {path.name}", form.tokens * dtype.itemsize, "bytes") as progress:
+    with Progress(
+        f"find where documents end in {path.name}", form.tokens * dtype.itemsize, "bytes"
+    ) as progress:
         for start in range(0, form.tokens, step):
             many = min(step, form.tokens - start)
             with sidecar.storage(path):
-                data = seams.world.store.read(str(path), form.begin + start * dtype.itemsize, many * dtype.itemsize)
+                data = seams.world.store.read(
+                    str(path), form.begin + start * dtype.itemsize, many * dtype.itemsize
+                )
             if len(data) != many * dtype.itemsize:
                 raise DataError("it was cut off while it was read", where=str(path))
             found.append(np.flatnonzero(np.frombuffer(data, dtype) == wanted) + (start + 1))

@@ -1,7 +1,8 @@
-"""Levanter's caches: a ledger, and for every field two arrays of zarr, its data end to end and its offsets.
+"""Levanter's caches: a ledger, and for every field two arrays of zarr, its data end to end and its
+offsets.
 
-Offset 0 is the number of rows, offset `i + 1` the end of row `i`. A cache is one folder of arrays, or one of such
-folders a shard. The field of tokens is `input_ids`; others are not read.
+Offset 0 is the number of rows, offset `i + 1` the end of row `i`. A cache is one folder of arrays,
+or one of such folders a shard. The field of tokens is `input_ids`; others are not read.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...base import seams
-from ...base.progress import Progress
-from ...base.sizes import Ends
+from ...engine.base import seams
+from ...engine.base.progress import Progress
+from ...engine.base.sizes import Ends
 from ...errors import ConfigError, DataError, missing_extra
 from ...stores import is_far, located
 from ...types import Ints, Sizes
@@ -33,7 +34,8 @@ _FIELD = "input_ids"
 
 
 class CacheFile:
-    """The rows of one folder of arrays. Rows are read from chunks that are compressed, so they are no views."""
+    """The rows of one folder of arrays. Rows are read from chunks that are compressed, so they are
+    no views."""
 
     columns = None
 
@@ -103,7 +105,9 @@ def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
     paths = [Path(entry.path) for one, _ in folders for entry in _chunks(one)]
     outline = Outline([len(file) for file in files], None, [sidecar.stat(each) for each in paths])
     lengths, name = partial(lengths_of_files, files), folder.absolute().name
-    return Chain(files, outline, format="levanter", name=name, paths=paths, cache=cache, lengths=lengths)
+    return Chain(
+        files, outline, format="levanter", name=name, paths=paths, cache=cache, lengths=lengths
+    )
 
 
 def _folders(folder: Path) -> list[tuple[Path, int]]:
@@ -114,9 +118,20 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
         ledger = cast("dict[str, Any]", json.loads(data))
         finished, total = bool(ledger["is_finished"]), int(ledger["total_num_rows"])
         sharded = ledger.get("layout") == "sharded"
-        shards = [(folder / name, int(ledger["shard_rows"][name])) for name in ledger["finished_shards"]]
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise DataError(f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(where)) from error
+        shards = [
+            (folder / name, int(ledger["shard_rows"][name])) for name in ledger["finished_shards"]
+        ]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise DataError(
+            f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(where)
+        ) from error
     if not finished:
         raise ConfigError(f"{folder}: Levanter did not write this cache to its end: build it again")
     if not sharded:
@@ -124,10 +139,13 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
     for shard, _ in shards:
         if not shard.resolve().is_relative_to(folder.resolve()):
             raise DataError(
-                f"the shard {str(shard)!r} does not lie below this folder, and is not read", where=str(where)
+                f"the shard {str(shard)!r} does not lie below this folder, and is not read",
+                where=str(where),
             )
     if sum(rows for _, rows in shards) != total:
-        raise DataError(f"its shards do not hold the {total:,} rows that it tells", where=str(where))
+        raise DataError(
+            f"its shards do not hold the {total:,} rows that it tells", where=str(where)
+        )
     return shards
 
 
@@ -136,7 +154,9 @@ def _file(folder: Path, rows: int, cache: str | Path | None, shared: Shared) -> 
     find = partial(_ends, folder, rows)
     ends = kept_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
     if len(ends) != rows:
-        raise DataError(f"it holds {len(ends):,} rows, its ledger tells of {rows:,}", where=str(folder))
+        raise DataError(
+            f"it holds {len(ends):,} rows, its ledger tells of {rows:,}", where=str(folder)
+        )
     array = shared.files.get(data, lambda: (1, _opened(data)))
     many, chunk = int(ends.get()[-1]) if rows else 0, array.chunk_layout.write_chunk.shape[0]
     for number in range(-(-many // chunk)):  # of a chunk that is not there zarr gives zeros
@@ -149,7 +169,9 @@ def _ends(folder: Path, rows: int) -> Ints:
     path = folder / _FIELD / "offsets"
     found = Stored(path, _opened(path), rows + 1)[: rows + 1].astype(np.int64)
     if found[0] != rows or (np.diff(found[1:], prepend=0) < 0).any():
-        raise DataError(f"its offsets are not those of {rows:,} rows: it is damaged", where=str(path))
+        raise DataError(
+            f"its offsets are not those of {rows:,} rows: it is damaged", where=str(path)
+        )
     return found[1:]
 
 
@@ -164,7 +186,9 @@ def _chunks(folder: Path) -> list[seams.Entry]:
 
 def _opened(path: Path) -> Any:
     if is_far(path):
-        raise ConfigError(f"{path}: Levanter's caches are read from folders of this machine: copy it to one")
+        raise ConfigError(
+            f"{path}: Levanter's caches are read from folders of this machine: copy it to one"
+        )
     try:
         tensorstore: Any = importlib.import_module("tensorstore")
     except ModuleNotFoundError:
@@ -173,4 +197,6 @@ def _opened(path: Path) -> Any:
     try:
         return tensorstore.open(spec, open=True, read=True).result()
     except ValueError as error:
-        raise DataError(f"it is no array of zarr that can be read: {error}", where=str(path)) from error
+        raise DataError(
+            f"it is no array of zarr that can be read: {error}", where=str(path)
+        ) from error

@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...base import seams
-from ...base.dtypes import TOKENS, narrowed
+from ...engine.base import seams
+from ...engine.base.dtypes import TOKENS, narrowed
 from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
@@ -25,16 +25,20 @@ from .file import TokenFile
 
 @runtime_checkable
 class Joined(Protocol):
-    """What can give the tokens of its documents end to end: an array, or what gives one for a slice."""
+    """What can give the tokens of its documents end to end: an array, or what gives one for a
+    slice."""
 
     def joined(self) -> Any: ...
 
 
 class Windows:
-    """Window `i` is tokens `i * length` to `(i + 1) * length`, both included, of the joined documents of a store.
+    """Window `i` is tokens `i * length` to `(i + 1) * length`, both included, of the joined
+    documents of a store.
 
-    Neighbours share one token: the last label of one is the first input of the next. What fills no window is left out.
-    Tokens have the dtype that is asked for; a window of a store of that dtype is a view where it lies in one file.
+    Neighbours share one token: the last label of one is the first input of the next. What fills no
+        window is left out.
+    Tokens have the dtype that is asked for; a window of a store of that dtype is a view where it
+    lies in one file.
 
     >>> store = Tokens(np.arange(8, dtype=np.uint16), [0, 3, 8])
     >>> Windows(store, 3).read(np.array([1, 0]))
@@ -44,10 +48,17 @@ class Windows:
     def __init__(self, store: Chain | Tokens, length: int, dtype: np.dtype[Any] = TOKENS) -> None:
         self._store, self._length, self.dtype = store, length, dtype
         self._pieces: Sequence[Any] = store.files if isinstance(store, Chain) else [store]
-        if len(self._pieces) and isinstance(self._pieces[0], Arrow) and isinstance(store, Chain) and store.column:
+        if (
+            len(self._pieces)
+            and isinstance(self._pieces[0], Arrow)
+            and isinstance(store, Chain)
+            and store.column
+        ):
             self._pieces = [Bare(file, store.column) for file in self._pieces]
         if len(self._pieces) and not isinstance(self._pieces[0], Joined):
-            raise ConfigError(f"windows: {store!r} is no token store: pack its documents, ds.pack({length})")
+            raise ConfigError(
+                f"windows: {store!r} is no token store: pack its documents, ds.pack({length})"
+            )
         self._starts = starts_of(_totals(store, self._pieces))
 
     def __len__(self) -> int:
@@ -65,7 +76,9 @@ class Windows:
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
         places = (first - self._starts[pieces]).tolist()
-        joined: dict[int, Any] = {piece: self._pieces[piece].joined() for piece in np.unique(pieces).tolist()}
+        joined: dict[int, Any] = {
+            piece: self._pieces[piece].joined() for piece in np.unique(pieces).tolist()
+        }
         found: list[npt.NDArray[Any]] = []
         for piece, place, stop in zip(pieces.tolist(), places, last.tolist(), strict=True):
             window = joined[piece][place : place + size]
@@ -81,14 +94,18 @@ class Windows:
             return narrowed(window, self.dtype).astype(self.dtype, copy=False)
         except OverflowError as error:
             where = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
-            raise DataError(f"{error}; pass dtype='int64' to windows", where=f"{where}, token {place}") from None
+            raise DataError(
+                f"{error}; pass dtype='int64' to windows", where=f"{where}, token {place}"
+            ) from None
 
     def _over(self, window: npt.NDArray[Any], pieces: range) -> npt.NDArray[Any]:
         """A window that begins like this and goes on in other files."""
         found = [window]
         for piece in pieces:
             if self._starts[piece] < self._starts[piece + 1]:
-                found.append(self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))])
+                found.append(
+                    self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))]
+                )
         return np.concatenate(found)
 
     def foresees(self, reach: Reach, /) -> int:
@@ -97,7 +114,8 @@ class Windows:
         return max(1, rows * len(self) // len(self._store)) if rows else 0
 
     def ahead(self, indices: Ints, /, now: bool = False) -> bool:
-        """Begin to fetch what windows need that are read soon or now; whether there was room for that."""
+        """Begin to fetch what windows need that are read soon or now; whether there was room for
+        that."""
         store = seams.world.store
         if not self.foresees("process") or not isinstance(store, Stores):
             return True
@@ -122,12 +140,17 @@ class Windows:
 
     def describe(self) -> Json:
         """The length of the windows, and what they are of."""
-        found: dict[str, Json] = {"type": "windows", "length": self._length, "of": self._store.describe()}
+        found: dict[str, Json] = {
+            "type": "windows",
+            "length": self._length,
+            "of": self._store.describe(),
+        }
         return found if self.dtype == TOKENS else {**found, "dtype": self.dtype.name}
 
 
 def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
-    """The tokens of every piece; those of files are remembered, so that a later process opens none for that."""
+    """The tokens of every piece; those of files are remembered, so that a later process opens none
+    for that."""
 
     def made() -> list[int]:
         return [len(piece.joined()) for piece in pieces]

@@ -1,0 +1,78 @@
+"""Neighbours as groups, cut out when somebody looks at one, and batches that are made of many such
+groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .dtypes import exact_array
+from .tree import collate
+
+_TOGETHER = 1 << 12  # numbers made an array at once: who keeps one of its batches keeps so many
+_PLAIN = {int: np.int64, float: np.float64}
+
+
+class Neighbours(Sequence[Any]):
+    """The groups `values[bounds[i]:bounds[i + 1]]`.
+
+    >>> list(Neighbours([1, 2, 3], [0, 2, 3]))
+    [[1, 2], [3]]
+    """
+
+    def __init__(self, values: Sequence[Any], bounds: Sequence[int]) -> None:
+        self.values, self.bounds = values, bounds
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self.values[a:b] for a, b in pairwise(self.bounds)])
+
+    def __getitem__(self, index: Any) -> Any:
+        return (
+            [*self][index]
+            if isinstance(index, slice)
+            else self.values[self.bounds[index] : self.bounds[index + 1]]
+        )
+
+
+def collate_each(groups: Sequence[Any]) -> list[Any]:
+    """`collate` of every group. Small batches of plain numbers are rows of one array: that takes
+    half the time.
+
+    >>> collate_each(Neighbours([1, 2, 3, 4], [0, 2, 4]))
+    [array([1, 2]), array([3, 4])]
+    """
+    if not isinstance(groups, Neighbours) or not isinstance(groups.values, list) or len(groups) < 2:
+        return [*map(collate, groups)]
+    out, bounds = list[Any](), groups.bounds
+    width = bounds[1] - bounds[0]
+    many = max(1, _TOGETHER // max(width, 1))
+    for first in range(0, len(groups), many):
+        some = bounds[first : first + many + 1]
+        rows = _rows(groups.values[some[0] : some[-1]], width) if _even(some, width) else None
+        out += [collate(groups.values[a:b]) for a, b in pairwise(some)] if rows is None else rows
+    return out
+
+
+def _even(bounds: Sequence[int], width: int) -> bool:
+    return width > 0 and bounds == [*range(bounds[0], bounds[-1] + 1, width)]
+
+
+def _rows(values: list[Any], width: int) -> list[Any] | None:
+    """The rows of an array of numbers, where each is the array that its numbers alone would make: a
+    number of the plain type among them sees to that.
+    """
+    kinds = {*map(type, values[::width])}
+    plain = _PLAIN.get(kinds.pop()) if len(kinds) == 1 else None
+    if plain is None:
+        return None
+    try:
+        numbers = exact_array(values)
+    except ValueError:  # something else was among them
+        return None
+    return [*numbers.reshape(-1, width)] if numbers.ndim == 1 and numbers.dtype == plain else None

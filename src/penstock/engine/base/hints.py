@@ -1,0 +1,279 @@
+"""What was meant: wrong arguments, names and choices are answered with the nearest that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import wraps
+from inspect import CO_VARKEYWORDS, isfunction
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+from ...errors import ConfigError
+from .given import check_given, looked_at
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+# The field's words for one argument; ours is the one that the function has.
+ARGUMENTS = (
+    {"workers", "num_workers", "num_threads", "num_proc", "threads", "processes"},
+    {"world_size", "world", "num_replicas", "num_ranks", "process_count", "num_processes"},
+    {"rank", "process_index", "process_id"},
+    {"prefetch", "prefetch_factor", "prefetch_batches", "num_prefetch", "buffer_size"},
+    {"n", "batch_size", "size", "count", "num", "buffer_size", "max_samples", "num_samples"},
+    {"index", "shard_id", "shard_index"},
+    {"count", "num_shards"},
+    {
+        "length",
+        "seq_len",
+        "seq_length",
+        "max_length",
+        "max_seq_len",
+        "max_seq_length",
+        "context_length",
+        "block_size",
+    },
+    {"epochs", "num_epochs", "times", "count"},
+    {"weights", "probabilities", "probs", "ratios", "shares", "p"},
+    {"stop", "stopping_strategy", "stop_strategy", "stopping", "mode"},
+    {"max_epochs", "epochs", "repeats", "num_epochs"},
+    {"fn", "function", "func", "transform", "predicate"},
+    {"collate", "collate_fn", "batch_fn"},
+    {"drop_remainder", "drop_last", "drop_last_batch"},
+    {"batched", "batch_size"},
+    {"bos", "bos_id", "bos_token", "bos_token_id"},
+    {"eos", "eos_id", "eos_token", "eos_token_id"},
+    {"pad", "pad_id", "pad_token_id", "pad_value", "padding", "fill"},
+    {"method", "strategy", "algorithm"},
+    {"max_segments", "max_docs", "max_documents", "max_sequences"},
+    {"seed", "random_seed", "random_state"},
+    {"paths", "path", "data_files", "files", "urls"},
+    {"columns", "column_names", "fields", "features"},
+    {"where", "filters", "filter"},
+    {"cache", "cache_dir"},
+    {"format", "fmt", "file_format", "type"},
+    {"at", "position", "step", "from_position"},
+    {"on_error", "handler", "error_handler", "errors"},
+    {"max_errors", "error_limit", "tolerance"},
+    {"bounds", "boundaries", "bucket_boundaries", "buckets"},
+    {"max_tokens", "token_budget", "budget"},
+)
+
+# What is an argument elsewhere, and here something else.
+INSTEAD = {
+    "batch_size": "batch the dataset: .batch(n)",
+    "drop_last": "batch the dataset: .batch(n, drop_remainder=True)",
+    "collate_fn": "batch the dataset: .batch(n, collate=fn)",
+    "shuffle": "shuffle the dataset: .shuffle()",
+    "seed": "the order is the dataset's: .shuffle(seed=n), .seed(n)",
+    "sampler": "the order is the dataset's: .shuffle(), .select(indices), ps.mix({...})",
+    "num_epochs": "every `for` is a pass; .repeat(n) makes several of them one",
+    "buffer_size": "all samples are shuffled, in any order; for a buffer write .shuffle_buffer(n)",
+    "batched": "write .map(fn, batched=n), or .batch(n).map(fn)",
+    "num_proc": "workers are the loader's: ps.Loader(ds, workers=n)",
+    "num_workers": "workers are the loader's: ps.Loader(ds, workers=n)",
+    "persistent_workers": "workers live as long as the loader",
+    "worker_init_fn": "workers are threads of this process",
+    "pin_memory": "the form of batches is the loader's: ps.Loader(ds, to='torch', pin_memory=True)",
+    "streaming": "files are read as they are needed",
+    "strict": "on_mismatch='adopt' goes on with a state of another pipeline",
+}
+
+# What is a name elsewhere, and how the same is written here.
+NAMES = {
+    "Dataset": {
+        "take": ".limit(n)",
+        "head": ".limit(n)",
+        "drop": ".skip(n)",
+        "train_test_split": "train, held_out = ds.split(0.1)",
+        "random_split": "train, held_out = ds.split(0.1)",
+        "with_format": "ps.Loader(ds, to='torch')",
+        "set_format": "ps.Loader(ds, to='torch')",
+        "tokenize": ".map(fn) with a tokenizer, such as penstock.text.Tokenise(file)",
+        "decode": ".map(fn) with a decoder, such as penstock.media.Decode()",
+        "prefetch": "ps.Loader(ds, workers=n, prefetch=n)",
+        "apply": ".pipe(fn)",
+        "enumerate": ".map_with_index(fn)",
+        "concatenate": "a.concat(b)",
+        "unbatch": ".flat_map(fn)",
+        "padded_batch": ".batch(n, collate=fn), such as penstock.text.Padded()",
+        "window": ".batch(n, collate=list)",
+        "select_columns": "ps.read(paths, columns=[...])",
+        "remove_columns": "ps.read(paths, columns=[...])",
+        "rename_columns": ".rename({old: new})",
+        "sort": ".select(indices)",
+        "cache": "ps.read(paths, cache=folder)",
+        "to_list": "list(ds)",
+        "state_dict": "iter(ds).state_dict(), or ps.Loader(ds).state_dict()",
+        "load_state_dict": "iter(ds).load_state_dict(state), or "
+        "ps.Loader(ds).load_state_dict(state)",
+        "set_epoch": "`for` once more: every pass of a loader has an order of its own",
+    },
+    "Loader": {
+        "set_epoch": "`for` once more: it runs the next pass, in an order of its own",
+        "reset": "loader.load_state_dict(state), or make a new loader",
+        "shutdown": ".close()",
+        "save": "ps.save(path, loader)",
+        "restore": "ps.restore(path, loader)",
+    },
+    "penstock": {
+        "DataLoader": "ps.Loader(ds)",
+        "IterableDataset": "ps.from_iterable(factory)",
+        "from_list": "ps.from_sequence(...)",
+        "from_dict": "ps.from_sequence(rows)",
+        "from_array": "ps.from_sequence(...)",
+        "from_numpy": "ps.from_sequence(...)",
+        "from_hf": "ps.from_sequence(datasets.load_dataset(...))",
+        "load_dataset": "ps.read(paths), or ps.from_sequence(datasets.load_dataset(...))",
+        "from_generator": "ps.from_iterable(factory)",
+        "from_files": "ps.read(paths)",
+        "from_parquet": "ps.read(paths)",
+        "from_jsonl": "ps.read(paths)",
+        "read_parquet": "ps.read(paths)",
+        "read_json": "ps.read(paths)",
+        "read_csv": "ps.read(paths)",
+        "open": "ps.read(paths)",
+        "interleave_datasets": "ps.mix({name: dataset, ...}, weights)",
+        "sample_from_datasets": "ps.mix({name: dataset, ...}, weights)",
+        "blend": "ps.mix({name: dataset, ...}, weights)",
+        "concatenate_datasets": "ps.concat(a, b)",
+    },
+}
+
+_IN_WORKERS = "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
+OPERATORS = {
+    "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
+    "Loader": {"__getitem__": _IN_WORKERS, "__reduce_ex__": _IN_WORKERS},
+}
+
+
+def no_dataset(where: str, given: object) -> ConfigError:
+    """An error for what is no dataset, which says what makes one of it.
+
+    >>> print(no_dataset("concat", "a.jsonl"))
+    concat: str is not a dataset; read what lies there: ps.read('a.jsonl')
+    """
+    remedy = f"read what lies there: ps.read({str(given)!r})"
+    if not isinstance(given, str | Path):
+        remedy = "wrap it with ps.from_sequence(...)"
+    return ConfigError(f"{where}: {type(given).__name__} is not a dataset; {remedy}")
+
+
+def few(names: Iterable[object], most: int = 3) -> str:
+    """The first of many names, and how many more there are.
+
+    >>> few(["a", "b", "c", "d", "e"])
+    "['a', 'b', 'c'] and 2 more"
+    """
+    listed = list(names)
+    return f"{listed[:most]}" + (f" and {len(listed) - most} more" if len(listed) > most else "")
+
+
+def near(word: object, known: Iterable[str]) -> str:
+    """A "did you mean" for the end of a message, where something is near.
+
+    >>> near("wieght", ["weight", "path"])
+    "; did you mean 'weight'?"
+    >>> near("text", ["texts", "web/text"])
+    "; did you mean 'web/text'?"
+    """
+    names, word = list(known), str(word)
+    found = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(
+        word, names, 3
+    )
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
+    """Refuse what is none of the choices; `where` has `{}` in the place of the value.
+
+    >>> chosen("lineer", ("step", "linear"), "Schedule(interpolation={})")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: Schedule(interpolation='lineer'): choose 'step' or 'linear'; did you mean 'linear'?
+    """
+    if not isinstance(value, str) or value not in choices:
+        *first, last = map(repr, choices)
+        raise ConfigError(
+            f"{where.format(repr(value))}: choose {', '.join(first)} or "
+            f"{last}{near(value, choices)}"
+        )
+
+
+def guided(thing: T) -> T:
+    """A function, or a class with its public methods, that says what was meant by a wrong argument
+    or name, and what an argument can be that was given something else.
+
+    >>> @guided
+    ... def ask(workers=0): ...
+    >>> ask(num_workers=2)
+    Traceback (most recent call last):
+    ...
+    TypeError: ask() has no argument 'num_workers'; did you mean workers=?
+    """
+    return _checked(thing) if isfunction(thing) else _with_hints(thing)
+
+
+def _with_hints(kind: Any) -> Any:
+    for name, method in cast("dict[str, Any]", {**kind.__dict__}).items():
+        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, _checked(method))
+    for operator, instead in OPERATORS.get(kind.__name__, {}).items():
+        setattr(kind, operator, _refused(f"{kind.__name__} has no {operator}; write {instead}"))
+    kind.__getattr__ = (
+        _missing  # put in from here: type checkers would take it to mean that every name is there
+    )
+    return kind
+
+
+def unknown(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that a class or module does not have."""
+    instead = NAMES.get(owner, {}).get(name)
+    hint = f"; write {instead}" if instead else near(name, known) or f"; see help({owner})"
+    return AttributeError(
+        f"{owner} has no {name!r}{hint}", name=name, obj=None
+    )  # obj: Python would guess as well
+
+
+def _missing(self: object, name: str) -> Any:
+    kind = type(self)
+    if name.startswith("_") or hasattr(kind, name):
+        return object.__getattribute__(
+            self, name
+        )  # Python's own error, or the one that a property raised
+    raise unknown(kind.__name__, name, (known for known in dir(kind) if not known.startswith("_")))
+
+
+def _refused(message: str) -> Callable[[object, object], NoReturn]:
+    def operator(self: object, other: object) -> NoReturn:
+        raise TypeError(message)
+
+    return operator
+
+
+def _checked(fn: Any) -> Any:
+    code = fn.__code__  # at every import: a signature takes ten times as long
+    if code.co_flags & CO_VARKEYWORDS:
+        return fn
+    names = list(
+        code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    )
+    shown = fn.__qualname__.removesuffix(".__init__")
+    looked, step = looked_at(fn), shown.rpartition(".")[2]
+
+    @wraps(fn)
+    def checked(*args: Any, **given: Any) -> Any:
+        for word in given:
+            if word not in names:
+                raise TypeError(f"{shown}() has no argument {word!r}; {_argument(word, names)}")
+        check_given(step, looked, args, given)
+        return fn(*args, **given)
+
+    return checked
+
+
+def _argument(word: str, names: list[str]) -> str:
+    same = [name for words in ARGUMENTS if word in words for name in names if name in words]
+    if found := same or ([] if word in INSTEAD else get_close_matches(word, names, 1)):
+        return f"did you mean {found[0]}=?"
+    return INSTEAD.get(word, f"its arguments are {few(name for name in names if name != 'self')}")

@@ -1,0 +1,261 @@
+"""Keyed randomness: every random number is a pure function of a key. Nothing here has state.
+
+A key is 64 bits hashed from names and numbers (`key_of`). From a key come hashes of integers
+(`hash64`), permutations that are computed element by element and can be inverted (`permute`,
+`unpermute`), and NumPy generators (`generator`). Integer arithmetic only, so that the same key
+gives the same order on every platform and with every version of NumPy. `VERSION` names these
+algorithms in saved states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import isqrt
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ...types import Ints
+
+VERSION = 3
+
+Words = npt.NDArray[np.uint64]
+
+_SMALL = 8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
+FEISTEL = _SMALL + 1
+_ROUNDS = 6
+_TABLE = (
+    1 << 11
+)  # half-domains up to here have their round functions tabulated: worth it for many short calls
+GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def key_of(*parts: int | str) -> int:
+    """Hash names and numbers to a 64-bit key. Parts of different type or grouping never collide.
+
+    >>> key_of(42, "code", "shuffle") == key_of(42, "code", "shuffle")
+    True
+    >>> key_of(42, 1) == key_of(43, 0)
+    False
+    """
+    spelled = list[bytes]()
+    for part in parts:
+        kind, body = (b"s", part.encode()) if isinstance(part, str) else (b"i", b"%d" % part)
+        spelled.append(b"%b%d:%b" % (kind, len(body), body))
+    return int.from_bytes(hashlib.blake2b(b"".join(spelled), digest_size=8).digest(), "little")
+
+
+def key_of_pass(key: int, epoch: int) -> int:
+    """The key that a step has in a pass: its own in the first, another one in each that follows."""
+    return key_of(key, epoch) if epoch else key
+
+
+def keys_of(names: Iterable[str]) -> Words:
+    """A 64-bit key for each of many names."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def mix64(x: Words) -> Words:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words that looks
+    random."""
+    out = x >> np.uint64(30)  # in place from here on: this is where time goes
+    out ^= x
+    out *= np.uint64(0xBF58476D1CE4E5B9)
+    out ^= out >> np.uint64(27)
+    out *= np.uint64(0x94D049BB133111EB)
+    out ^= out >> np.uint64(31)
+    return out
+
+
+def hash64(key: int, counters: Ints) -> Words:
+    """The hash of each counter under a key: uint64, the same shape."""
+    first = mix64(np.asarray([(key + GOLDEN) & _MASK], np.uint64))
+    return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN) + first)
+
+
+def pick(key: int, counter: int, n: int) -> int:
+    """A uniform integer in `[0, n)`, the `counter`-th under a key."""
+    return int(key_of(key, counter) * n >> 64)
+
+
+def generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
+    """A NumPy generator for one sample: Philox, keyed, so equal for every worker and every
+    resume."""
+    first = key_of(key, epoch, index, part)
+    return np.random.Generator(np.random.Philox(key=first))
+
+
+# ---------------------------------------------------------------- permutations
+
+
+def permute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
+    """Where a random permutation of `range(n)` puts each `x`; `tweak` chooses another permutation
+    (an epoch, say).
+
+    Exact for every `n` up to 2^62, O(1) memory, about 30 ns a position. Up to 8,192 the permutation
+    sorts 64-bit hashes; above, it is a six-round Feistel network over `Z_a x Z_b` with `a*b` just
+    over `n` (Black and Rogaway 2002) and random functions for its rounds.
+
+    >>> sorted(permute(np.arange(10), 10, key=1).tolist()) == list(range(10))
+    True
+    """
+    return _by_tweak(x, n, key, tweak, inverse=False)
+
+
+def unpermute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
+    """The inverse of `permute`: the positions at which the values `x` stand."""
+    return _by_tweak(x, n, key, tweak, inverse=True)
+
+
+def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
+    """Whole permutations of `range(n)`, n <= 8192, one row per key: int64[len(keys), n]."""
+    steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN))
+    words = mix64(keys[:, None] + steps[None, :])
+    # The index rides in the low 13 bits, so no two words are equal and any sort gives the same
+    # result.
+    words = (words & np.uint64(~0x1FFF & _MASK)) | np.arange(n, dtype=np.uint64)
+    words.sort(axis=1)
+    return (words & np.uint64(0x1FFF)).astype(np.int64)
+
+
+def tweaked(key: int, tweaks: Ints) -> Words:
+    """One 64-bit key per tweak."""
+    return hash64(key ^ 0x5DEECE66D, tweaks)
+
+
+def _by_tweak(x: Ints, n: int, key: int, tweak: Ints | int, *, inverse: bool) -> Ints:
+    if n <= 1 or x.size == 0:
+        return np.zeros_like(x)
+    if isinstance(tweak, int):
+        return _one(x, n, key, tweak, inverse)
+    first = int(tweak[0])
+    if bool((tweak == first).all()):
+        return _one(x, n, key, first, inverse)
+    unique, which = cast("tuple[Ints, Ints]", np.unique(tweak, return_inverse=True))
+    if n <= _SMALL and len(unique) * n <= 1 << 22:
+        table = permutations(n, tweaked(key, unique))
+        if inverse:
+            table = np.argsort(table, axis=1, kind="stable")
+        return table[which, x]
+    out = np.empty_like(x)
+    for i, t in enumerate(unique.tolist()):
+        rows = np.flatnonzero(which == i)
+        out[rows] = _one(x[rows], n, key, t, inverse)
+    return out
+
+
+def _one(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    if n <= _SMALL:
+        return _small(n, key, tweak, inverse)[x]
+    return _feistel(x, n, key, tweak, inverse)
+
+
+@lru_cache(maxsize=4096)
+def _small(n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    row = permutations(n, tweaked(key, np.asarray([tweak], np.int64)))[0]
+    return np.argsort(row, kind="stable") if inverse else row
+
+
+def _sides(n: int) -> tuple[int, int]:
+    a = isqrt(n - 1) + 1
+    return a, -(-n // a)
+
+
+def _round(x: Ints, word: int, modulus: int) -> Ints:
+    """A random function from integers to `[0, modulus)`, keyed by a 64-bit word."""
+    return _rounded(x, np.uint64(word), np.uint64(modulus))
+
+
+def _rounded(x: Ints, word: Any, modulus: Any) -> Ints:
+    """The same, each perhaps with a word and a modulus of its own."""
+    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
+    high *= modulus
+    return (high >> np.uint64(32)).view(np.int64)
+
+
+@lru_cache(maxsize=1024)
+def _rounds(n: int, key: int, tweak: int) -> list[int]:
+    return [key_of(key, tweak, n, r) for r in range(_ROUNDS)]
+
+
+@lru_cache(maxsize=4096)
+def _tables(n: int, key: int, tweak: int) -> list[Ints]:
+    """The round functions, tabulated."""
+    a, b = _sides(n)
+    words = _rounds(n, key, tweak)
+    return [
+        _round(np.arange(a if r % 2 else b, dtype=np.int64), word, b if r % 2 else a)
+        for r, word in enumerate(words)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _wrap(modulus: int) -> Ints:
+    """`x % modulus` for x below twice the modulus, as a table: cheaper than any arithmetic."""
+    return np.arange(2 * modulus, dtype=np.int64) % modulus
+
+
+def _feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    out = _pass(x, n, key, tweak, inverse)
+    # a*b exceeds n by less than a, so about one element in sqrt(n) lands outside and walks on.
+    while (outside := np.flatnonzero(out >= n)).size:
+        out[outside] = _pass(out[outside], n, key, tweak, inverse)
+    return out
+
+
+def permute_each(
+    x: Ints, which: Ints, sizes: Sequence[int], keys: Sequence[int], tweaks: Sequence[int]
+) -> Ints:
+    """`permute` of some positions each under its own size, key and tweak, those numbered `which`.
+    Sizes are `FEISTEL` or more.
+
+    >>> both = permute_each(np.asarray([5, 7]), np.asarray([1, 0]), [9_000, 10_000], [1, 2], [0, 3])
+    >>> both.tolist() == [permute(np.asarray([5]), 10_000, 2, 3)[0], permute(np.asarray([7]), 9_000, 1, 0)[0]]
+    True
+    """
+    words = np.asarray(
+        [_rounds(*each) for each in zip(sizes, keys, tweaks, strict=True)], np.uint64
+    ).reshape(-1, _ROUNDS)
+    sides, n = (
+        np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2),
+        np.asarray(sizes, np.int64),
+    )
+    out, todo = x.copy(), np.arange(len(x))
+    while todo.size:
+        mine = which[todo]
+        a, b = sides[mine].T
+        left = out[todo] // b
+        right = out[todo] - left * b
+        for r in range(0, _ROUNDS, 2):
+            left = left + _rounded(right, words[mine, r], a.view(np.uint64))
+            left -= (left >= a) * a
+            right = right + _rounded(left, words[mine, r + 1], b.view(np.uint64))
+            right -= (right >= b) * b
+        out[todo] = found = left * b + right
+        todo = todo[found >= n[mine]]
+    return out
+
+
+def _pass(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    a, b = _sides(n)
+    tables = _tables(n, key, tweak) if a <= _TABLE else None
+    words = _rounds(n, key, tweak)
+    left = x // b
+    right = x - left * b
+    for r in range(_ROUNDS - 1, -1, -1) if inverse else range(_ROUNDS):
+        source, target, modulus = (left, right, b) if r % 2 else (right, left, a)
+        turn = tables[r][source] if tables is not None else _round(source, words[r], modulus)
+        target = target - turn + modulus if inverse else target + turn
+        target = (
+            _wrap(modulus)[target] if tables is not None else target - (target >= modulus) * modulus
+        )
+        if r % 2:
+            right = target
+        else:
+            left = target
+    return left * b + right

@@ -1,0 +1,38 @@
+"""Lengths that are there or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from ...errors import IndexedError
+
+Measure = TypeVar("Measure", bound=Callable[[Any], int])
+
+
+def where_known(measure: Measure) -> Measure:
+    """A `__len__` that is missing where there is no length: trainers ask `hasattr(x, "__len__")`.
+    `len(x)` says why.
+
+    >>> import penstock as ps
+    >>> ds = ps.from_sequence("abc")
+    >>> len(ds), hasattr(ds, "__len__"), hasattr(ds.repeat(), "__len__")
+    (3, True, False)
+    """
+    return cast("Any", _Length(measure, doc=measure.__doc__))
+
+
+class _Length(property):
+    def __get__(self, owner: Any, kind: type[Any] | None = None, /) -> Any:
+        if owner is None:
+            return self
+        assert self.fget is not None
+        try:
+            size = self.fget(owner)
+        except TypeError as error:
+            raise _NoLength(str(error)) from None
+        return lambda: size
+
+
+class _NoLength(IndexedError, AttributeError):
+    """Both of what Python asks for: a missing name, and what has no `len`."""

@@ -1,0 +1,462 @@
+"""Trees of arrays: samples and batches are dicts, tuples and dataclasses with arrays at their
+leaves.
+
+Two readings of a list: in a sample it is a node (`map_leaves`, `leaves`); in a batch it is a
+    column, one
+entry for each row, which is what `collate` makes of values that are no numbers (`leading`, `cut`,
+`join`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import partial, reduce
+from itertools import islice
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from ...errors import DataError
+from .columnar import Columnar
+from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays, require_unmasked
+from .room import room_for
+
+T = TypeVar("T")
+
+
+class _Node(NamedTuple):
+    """A container taken apart: the path suffix and the value of each child, and how to put it
+    together again."""
+
+    names: list[str]
+    values: list[Any]
+    like: Callable[[Sequence[Any]], Any]
+
+
+def _node(tree: Any, *, lists: bool) -> _Node | None:
+    """Take a container apart; `None` for a leaf."""
+    kind = cast("Any", type(tree))
+    if isinstance(tree, Mapping):
+        items = cast("Mapping[Any, Any]", tree)
+        keys = list(items)
+        return _Node(
+            [f".{key}" for key in keys], [items[key] for key in keys], partial(_as_dict, keys)
+        )
+    if isinstance(tree, tuple) or (lists and isinstance(tree, list)):
+        values = [*cast("Sequence[Any]", tree)]
+        named: tuple[str, ...] | None = getattr(kind, "_fields", None)
+        if named is not None:
+            return _Node([f".{key}" for key in named], values, kind._make)
+        return _Node(
+            [f"[{i}]" for i in range(len(values))],
+            values,
+            list if isinstance(tree, list) else tuple,
+        )
+    if is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in fields(tree) if field.init]
+        values = [getattr(tree, name) for name in names]
+        return _Node([f".{name}" for name in names], values, partial(_as_record, tree, names))
+    return None
+
+
+def _as_dict(keys: list[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
+
+
+def _as_record(like: Any, names: list[str], values: Sequence[Any]) -> Any:
+    return replace(like, **_as_dict(names, values))
+
+
+def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> Any:
+    """Apply a function to every leaf of dicts, tuples, lists, named tuples and dataclasses; the
+    shape stays. With `lists=False` a list counts as a leaf.
+
+    >>> map_leaves(lambda x: x + 1, {"a": 1, "b": (2, [3])})
+    {'a': 2, 'b': (3, [4])}
+    """
+    node = _node(tree, lists=lists)
+    return (
+        fn(tree)
+        if node is None
+        else node.like([map_leaves(fn, value, lists=lists) for value in node.values])
+    )
+
+
+def leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """The leaves with their paths; with `lists=False` a list counts as a leaf.
+
+    >>> list(leaves({"a": 1, "b": (2, [3])}))
+    [('a', 1), ('b[0]', 2), ('b[1][0]', 3)]
+    """
+    return ((path.removeprefix("."), leaf) for path, leaf in _walk(tree, "", lists))
+
+
+def _walk(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
+    node = _node(tree, lists=lists)
+    if node is None:
+        yield path, tree
+    else:
+        for name, value in zip(node.names, node.values, strict=True):
+            yield from _walk(value, path + name, lists)
+
+
+# ---------------------------------------------------------------- batches: trees of columns
+
+
+def leading(tree: Any) -> int:
+    """The number of rows of a batch: the size of the leading axis, equal in all leaves.
+
+    `DataError` names the leaf that has none, or another one.
+
+    >>> leading({"x": np.zeros((4, 2)), "name": ["a", "b", "c", "d"]})
+    4
+    """
+    size, owner = -1, ""
+    for path, leaf in leaves(tree, lists=False):
+        rows = _rows(leaf)
+        if rows is None:
+            raise DataError(
+                f"{_field(path)} is a {type(leaf).__name__} without a leading axis; a batch has "
+                "one row for each sample"
+            )
+        if size >= 0 and rows != size:
+            raise DataError(
+                f"{_field(path)} has {rows} rows, {_field(owner)} has {size}; a batch has as many "
+                "in each"
+            )
+        size, owner = rows, path
+    if size < 0:
+        raise DataError("a batch without a single leaf has no rows")
+    return size
+
+
+def _rows(leaf: Any) -> int | None:
+    if isinstance(leaf, list):
+        return len(cast("list[Any]", leaf))
+    if isinstance(leaf, (np.ndarray, *_tensor())):
+        shape = cast("Sequence[int]", leaf.shape)
+        return shape[0] if len(shape) else None
+    return None
+
+
+def cut(tree: Any, start: int, stop: int) -> Any:
+    """Rows `start` to `stop` of a batch; arrays are views, not copies.
+
+    >>> cut({"x": np.arange(5), "name": list("abcde")}, 1, 3)
+    {'x': array([1, 2]), 'name': ['b', 'c']}
+    """
+    node = _node(tree, lists=False)
+    return (
+        tree[start:stop]
+        if node is None
+        else node.like([cut(value, start, stop) for value in node.values])
+    )
+
+
+def join(trees: Sequence[Any]) -> Any:
+    """Batches of one shape, one behind the other along axis 0. A single one is returned as it is.
+
+    >>> join([{"x": np.arange(2)}, {"x": np.arange(3)}])
+    {'x': array([0, 1, 0, 1, 2])}
+    """
+    return trees[0] if len(trees) == 1 else _join(trees, "")
+
+
+def _join(trees: Sequence[Any], path: str) -> Any:
+    first = trees[0]
+    node = _node(first, lists=False)
+    if node is not None:
+        others = [_node(tree, lists=False) for tree in trees]
+        for other in others:
+            if other is None or sorted(other.names) != sorted(node.names):
+                found = "no container" if other is None else _names(other.names)
+                raise DataError(
+                    f"{_field(path)} has {_names(node.names)} in one batch, {found} in another"
+                )
+        if len({*node.names}) < len(node.names):
+            raise DataError(f"{_field(path)} has keys that are spelled alike: {_names(node.names)}")
+        tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
+        return node.like(
+            [_join([table[name] for table in tables], path + name) for name in node.names]
+        )
+    try:
+        if any(isinstance(tree, list) for tree in trees):
+            return [row for tree in trees for row in tree]
+        tensors = {isinstance(tree, _tensor()) for tree in trees}
+        if len(tensors) > 1:
+            raise TypeError("tensors beside arrays; give every sample the same type")
+        if tensors == {True}:
+            return cast("Any", sys.modules["torch"]).cat(exact_tensors(trees))
+        return concatenate(trees)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{_field(path)} cannot be joined along its leading axis: {error}"
+        ) from error
+
+
+# ---------------------------------------------------------------- collate
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """Make a batch of samples: a leading axis for every number and array, a list for everything
+    else.
+
+    Numbers give a vector of their natural dtype (int64, float64, bool), arrays of equal shape and
+    lists of numbers are stacked, dicts, tuples and dataclasses are collated field by field;
+    strings, bytes, `None` and other objects come in a list. Integers keep their value, as
+    `common_dtype` says. `DataError` names the field where shapes, keys or types differ, and an
+    integer that cannot be kept.
+
+    >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': array([1, 2]), 'name': ['a', 'b']}
+    """
+    if not samples:
+        raise DataError("no samples to collate")
+    return samples.collated(_collate) if isinstance(samples, Columnar) else _collate(samples, "")
+
+
+def _collate(values: Sequence[Any], path: str) -> Any:
+    if type(values[0]) is int or type(values[0]) is float:
+        # The common case, decided by one call: a dtype that is no number's tells that something
+        # else was among them.
+        try:
+            numbers = exact_array(values)
+        except InexactError as error:
+            raise _inexact(path, error) from None
+        except ValueError:
+            numbers = None
+        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC:
+            return numbers
+    kinds: set[type[Any]] = set(map(type, values))
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+        try:
+            for place, value in enumerate(values):
+                require_unmasked(value, place)
+        except InexactError as error:
+            raise _inexact(path, error) from None
+    families = {_family(kind) for kind in kinds}
+    if len(families) > 1:
+        for time in (np.datetime64, np.timedelta64):
+            if kinds == {time, NoneType}:
+                return _numbers([time("NaT") if value is None else value for value in values], path)
+        names = " and ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(
+            f"{_field(path)} mixes {names}: give every sample the same type, or use collate=list"
+        )
+    match families.pop():
+        case "number":
+            return _numbers(values, path)
+        case "array":
+            return _arrays(values, path)
+        case "tensor":
+            return _tensors(values, path)
+        case "mapping":
+            return _mappings(values, path)
+        case "list":
+            return _lists(values, path)
+        case "object":
+            return list(values)
+        case _:
+            return _records(values, path)
+
+
+def _family(kind: type[Any]) -> str:
+    """What kinds may stand in one column; a tuple or dataclass only with its own kind."""
+    if issubclass(kind, np.ndarray):
+        return "array"
+    if issubclass(kind, (str, bytes)):
+        return "object"
+    if issubclass(kind, (int, float, complex, np.generic)):
+        return "number"
+    if issubclass(kind, list):
+        return "list"
+    if issubclass(kind, tuple) or is_dataclass(kind):
+        return f"record {kind.__module__}.{kind.__qualname__}"
+    if issubclass(kind, Mapping):
+        return "mapping"
+    return "tensor" if issubclass(kind, _tensor()) else "object"
+
+
+def _tensor() -> tuple[type[Any], ...]:
+    # A tensor cannot exist before torch is imported, so torch is never imported here.
+    torch: Any = sys.modules.get("torch")
+    return () if torch is None else (torch.Tensor,)
+
+
+def _numbers(values: Sequence[Any], path: str) -> Any:
+    try:
+        numbers = exact_array(list(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
+    return numbers if numbers.dtype.kind in NUMERIC else list(values)
+
+
+def _inexact(path: str, error: InexactError) -> DataError:
+    sample = f"sample {error.place} in the batch"
+    at = f"{_field(path)} of {sample}" if path else sample
+    message = f"{at}: {error}; change that in a map before, or use collate=list"
+    return DataError(message, part=(error.place,))
+
+
+def _arrays(values: Sequence[Any], path: str) -> Any:
+    shape = values[0].shape
+    if len({value.shape for value in values}) > 1:
+        raise _ragged(path, [value.shape for value in values])
+    if len({value.dtype for value in values}) > 1:
+        try:
+            values = exact_arrays(values)
+        except InexactError as error:
+            raise _inexact(path, error) from None
+    if not shape:
+        return np.stack(values)
+    # One concatenate and a reshape: numpy.stack makes a view of every array first.
+    return np.concatenate(values, out=room_for(values)).reshape(len(values), *shape)
+
+
+def _tensors(values: Sequence[Any], path: str) -> Any:
+    if len({value.shape for value in values}) > 1:
+        raise _ragged(path, [tuple(value.shape) for value in values])
+    try:
+        return cast("Any", sys.modules["torch"]).stack(exact_tensors(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ) as error:  # dense beside sparse ones, types that torch does not join
+        message = f"{_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
+        raise DataError(f"{message}change them in a map before, or use collate=list") from error
+
+
+def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
+    """Return the tensors in one dtype, as torch promotes them; raise `InexactError` where that
+    rounds an integer."""
+    torch: Any = sys.modules["torch"]
+    dtypes = {tensor.dtype for tensor in tensors}
+    if any(str(dtype).startswith(("torch.qint", "torch.quint")) for dtype in dtypes):
+        raise InexactError("a quantized tensor would get the scale of another one", 0)
+    if len(dtypes) == 1:
+        return list(tensors)
+    floats = [
+        tensor.dtype
+        for tensor in tensors
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    ]
+    if floats and len(floats) < len(tensors):
+        found = reduce(torch.promote_types, floats)
+        limit = round(2 / torch.finfo(found).eps)
+        for place, tensor in enumerate(tensors):
+            if tensor.dtype in floats or tensor.dtype == torch.bool or not tensor.numel():
+                continue
+            low, high = int(tensor.min()), int(tensor.max())
+            if max(high, -low) > limit:
+                raise InexactError(
+                    f"{high if high >= -low else low} beside {found} is no {found}", place
+                )
+    dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def _mappings(values: Sequence[Any], path: str) -> Any:
+    keys = values[0].keys()
+    for number, value in enumerate(values):
+        if value.keys() != keys:
+            missing, extra = (
+                [k for k in keys if k not in value],
+                [k for k in value if k not in values[0]],
+            )
+            what = " and ".join(
+                f"{w} {k!r}" for w, ks in (("lacks", missing), ("has also", extra)) for k in ks
+            )
+            at = f"{_field(path)} of sample {number}" if path else f"sample {number}"
+            raise DataError(f"{at} in the batch {what}, compared with sample 0")
+    return {key: _collate([value[key] for value in values], f"{path}.{key}") for key in keys}
+
+
+def _records(values: Sequence[Any], path: str) -> Any:
+    nodes = [cast("_Node", _node(value, lists=False)) for value in values]
+    first = nodes[0]
+    for node in nodes:
+        if len(node.values) != len(first.values):
+            raise DataError(
+                f"{_field(path)} has {len(first.values)} entries in one sample, {len(node.values)} "
+                "in another"
+            )
+    columns = zip(*(node.values for node in nodes), strict=True)
+    return first.like(
+        [_collate(column, path + name) for name, column in zip(first.names, columns, strict=True)]
+    )
+
+
+def _lists(values: Sequence[Any], path: str) -> Any:
+    kinds = [cast("type[Any]", type(value)) for value in islice(_scalars(values), 1)]
+    if kinds and _family(kinds[0]) not in ("number", "array"):
+        return list(values)
+    try:
+        stacked = exact_array(list(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
+    except ValueError:
+        raise _ragged(path, [_shape(value) for value in values]) from None
+    return stacked if stacked.dtype.kind in NUMERIC else list(values)
+
+
+def _scalars(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _scalars(value)
+        else:
+            yield value
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    try:
+        return np.asarray(value).shape
+    except ValueError:
+        return (len(value),)
+
+
+def _ragged(path: str, shapes: list[tuple[int, ...]]) -> DataError:
+    different = list(dict.fromkeys(shapes))
+    shown = ", ".join(map(str, different[:4])) + (", ..." if len(different) > 4 else "")
+    return DataError(
+        f"{_field(path)} has shapes {shown}, which do not stack: pad them in a map before, "
+        "use pack() for documents of tokens, or collate=list to get a list"
+    )
+
+
+def _field(path: str) -> str:
+    return f"field {path.removeprefix('.')!r}" if path else "the batch"
+
+
+def _names(names: list[str]) -> str:
+    return "the fields " + ", ".join(sorted(name.removeprefix(".") for name in names))
+
+
+# ---------------------------------------------------------------- lists that are never changed
+
+
+def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
+    """A long list kept as lists of `width`, with one more entry; what was given is not changed.
+
+    With `width` near the square root of the length, a changed copy costs two short lists and not
+    one long one.
+
+    >>> grown([[1, 2], [3]], 4, width=2)
+    [[1, 2], [3, 4]]
+    """
+    if chunks and len(chunks[-1]) < width:
+        return [*chunks[:-1], [*chunks[-1], item]]
+    return [*chunks, [item]]
+
+
+def regrown(entries: Sequence[T], width: int) -> list[list[T]]:
+    """What `grown` makes of these entries, one after the other.
+
+    >>> regrown([1, 2, 3, 4, 5], width=2)
+    [[1, 2], [3, 4], [5]]
+    """
+    return [list(entries[i : i + width]) for i in range(0, len(entries), width)]

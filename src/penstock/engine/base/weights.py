@@ -1,0 +1,87 @@
+"""Tables of weights as users write them: checked, and as plain numbers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import ConfigError
+from .hints import few, near
+
+_LARGEST = 1e100  # sums of weights stay finite
+
+
+def check_weights(weights: Mapping[str, float], where: str) -> None:
+    """Refuse what cannot be weights: nothing, not a number, negative, infinite, all zero. Names the
+    source."""
+    if not weights:
+        raise ConfigError(f"{where} has no weights: give {{name: weight, ...}}")
+    for name, weight in weights.items():
+        number = as_number(weight)
+        if isinstance(weight, str) or number is None or not isfinite(number) or number < 0:
+            raise ConfigError(
+                f"{where}: the weight of {name!r} is {weight!r}; it must be a finite number, 0 or "
+                "more"
+            )
+        if number > _LARGEST:
+            raise ConfigError(
+                f"{where}: the weight of {name!r} is {weight!r}, more than {_LARGEST:g}; scale all "
+                "weights"
+            )
+    if not any(weights.values()):
+        raise ConfigError(
+            f"{where}: all weights are 0 ({few(sorted(weights))}); give at least one source a "
+            "weight"
+        )
+
+
+def plain(value: Any) -> Any:
+    """A number as JSON has it: NumPy's, fractions and decimals can be calculated with, but not
+    saved.
+
+    >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2.0), plain("much")
+    (2, 0.5, 2, 'much')
+    """
+    if isinstance(value, np.integer):
+        return int(cast("Any", value))
+    if isinstance(value, np.floating) or not isinstance(value, str | int | float | None):
+        number = as_number(value)
+        value = cast("Any", value) if number is None else number
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)  # 2 and 2.0 are one weight, also in a state
+    return value
+
+
+def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as JSON has them, by name: nothing may depend on the order in which a mapping was
+    written.
+
+    >>> by_name({"b": 2.0, "a": 0.5})
+    {'a': 0.5, 'b': 2}
+    """
+    return {name: plain(table[name]) for name in sorted(table, key=str)}
+
+
+def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
+    """Refuse missing and extra names, telling the first of them and what was meant."""
+    given, names = set(given), set(names)
+    missing, unknown = sorted(names - given), sorted(given - names)
+    parts = [
+        f"{word} {few(some)}" for word, some in (("missing", missing), ("unknown", unknown)) if some
+    ]
+    if parts:
+        hint = near(unknown[0], missing or names) if unknown else ""
+        raise ConfigError(
+            f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}"
+        )
+
+
+def as_number(value: Any) -> float | None:
+    """A number, `None` for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None

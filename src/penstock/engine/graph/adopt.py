@@ -1,0 +1,219 @@
+"""Another mixture takes over a run: what a state tells of its mixtures, and how every input goes on
+where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import StateError
+from ...types import Json
+from ..base.hints import few
+from ..base.spelling import canonical
+from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
+from ..mixing.rules import Past, Weighted
+from ..ops import op as ops
+from .build import Builder
+from .edits import Change, Edit, changed, events_from_json
+from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
+from .indexed import why_not
+from .nodes import Flow, Path
+from .tail import tail_of
+
+_FAR = (
+    1 << 40
+    # a row of what never ends, later than any that is looked at; of each, many documents may be packed
+)
+
+
+class Stand(NamedTuple):
+    """How often a mixture had been gone through before, by what gives the same samples again; a
+    pass, and the first place in it that was not given; the first that a lane did not give which is
+    behind. `held`: documents of it are packed in windows, of which one was given in part.
+    """
+
+    again: int
+    lap: int
+    at: int
+    behind: int
+    held: bool = False
+
+
+Places = Callable[[Flow], Mapping[Path, Stand]]
+"""Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
+
+
+def told(builder: Builder) -> list[Json]:
+    """What a state tells of the mixtures of a tree: everything that their order depends on."""
+    out = list[Json]()
+    for path, found in {**builder.mixtures, **_woven(builder)}.items():
+        events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
+        out.append(
+            {"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events}
+        )
+    return out
+
+
+def _woven(builder: Builder) -> dict[Path, History]:
+    """The mixtures of streams."""
+    out = dict[Path, History]()
+    for path, flow in builder.woven.items():
+        assert isinstance(flow.rule, Weighted)
+        out[path] = history(flow.rule, flow.names, (None,) * len(flow.names), path)
+    return out
+
+
+class Adopted(NamedTuple):
+    """The edits by which mixtures take over, and of mixtures of streams the names that their inputs
+    had: these go on by their cursors.
+    """
+
+    edits: tuple[Edit, ...]
+    streams: dict[Path, tuple[str, ...]]
+
+
+def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+    """How the mixtures of a tree go on in a pass where those that a state tells of stand, each
+    input where it was."""
+    if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
+        raise StateError(
+            "draws were made up for what was lost: a mixture that counts what is settled is not "
+            "adopted"
+        )
+    pasts = _pasts(saved, edits)
+    builder = Builder(base)
+    streams = _woven(builder)
+    now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
+    here = {_named(path): path for path in now}
+    others = tuple(edit for edit in edits if not isinstance(edit, Change))
+    kept, taken = list[Change](), dict[Path, Past]()
+    for name, past in pasts.items():
+        if (path := here.get(name)) is None:
+            continue
+        if canonical(mixture_to_json(past.mixture)) == canonical(
+            mixture_to_json(now[path].mixture)
+        ):
+            kept += [replace(edit, path=path) for edit in _changes(edits, name)]
+        elif path in streams:
+            moves[path] = past.mixture.names
+        else:
+            taken[path] = past
+    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
+    until_then = changed(base, [*kept, *until, *others], epoch)
+    stands: Mapping[Path, Stand] = places(until_then) if taken else {}
+    made = list(kept)
+    for path in sorted(
+        taken, key=len, reverse=True
+    ):  # what lies inside first: its length is that of an input
+        if path not in stands:
+            raise StateError(
+                f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
+                "whole, so it is not drawn "
+                "from in its own order, and cannot be changed within a pass: adopt at the end of "
+                "one"
+            )
+        if any(stand := stands[path]):
+            then, names = taken[path].mixture.names, now[path].mixture.names
+            if stand.held and then != names:
+                raise StateError(
+                    "the rows of a window of documents come in an order that goes by the names of "
+                    "the inputs, and a "
+                    "part of one was given: adopt at the end of a window (see "
+                    "pack(method='best_fit')) or of a pass, "
+                    "and keep the names until then"
+                )
+            gone = {*then} - {*names}
+            if (
+                gone
+                and (stand.lap or stand.at)
+                and _goes_round(until_then, epoch, path, stand.again)
+            ):
+                raise StateError(
+                    f"what was drawn from {few(sorted(gone))}, no longer in the mixture, is given "
+                    "again in this pass "
+                    "(a slice or a limit gives the same samples in every pass); give it weight 0 "
+                    "instead"
+                )
+            made.append(_takeover(base, [*made, *others], path, taken[path], stand))
+    return Adopted((*made, *others), moves)
+
+
+def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
+    """The change by which the mixture at a path goes on at a position of a pass where another one
+    stops."""
+    present, (again, lap, at, behind, _) = (
+        Builder(changed(base, edits)).mixtures[path].mixture,
+        stand,
+    )
+    until = Spliced(one_pass_of(bound(past, present), lap), present)
+    until.at(np.arange(behind, at))  # refuses now what lanes still need
+    counts = until.counts(at)
+    drawn = {
+        name: int(k)
+        for name, k in zip(present.names, counts, strict=True)
+        if name in past.mixture.names
+    }
+    return Change(path, lap, Adopt(at, drawn), replace(past, again=again, lap=lap, at=at))
+
+
+def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
+    """Whether the mixture at a path is gone through once more before a pass of an indexed tree
+    ends."""
+    if why_not(rows := tail_of(flow).flow) is not None:
+        return False
+    builder = Builder(flow)
+    op = builder.op(rows)
+    stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _FAR)
+    return stands.get(id(builder.mixed[path]), (again,))[0] > again
+
+
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
+    """The mixtures that a state tells of, by their names; what they took over from is in its
+    changes."""
+    try:
+        found = {
+            _named(tuple(entry["path"])): (
+                mixture_from_json(entry["mixture"]),
+                events_from_json(entry["events"]),
+            )
+            for entry in saved
+        }
+    except StateError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the mixtures in the state cannot be read ({error!r}); it is damaged"
+        ) from error
+    earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}
+    return {
+        name: Past(
+            mixture, events, FURTHEST, FURTHEST, earlier[name][-1] if earlier[name] else None
+        )
+        for name, (mixture, events) in found.items()
+    }
+
+
+def _changes(edits: Sequence[Edit], name: tuple[str, ...]) -> list[Change]:
+    return [edit for edit in edits if isinstance(edit, Change) and _named(edit.path) == name]
+
+
+def _named(path: Path) -> tuple[str, ...]:
+    """A place without what only says that a slice lies there: a limit may come and go."""
+    return tuple(str(place) for place in path if place != -1)
+
+
+# ---------------------------------------------------------------- where mixtures stand
+
+
+def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
+    """Where the mixtures of an indexed tree stand at a row of a pass."""
+    builder = Builder(flow)
+    op = builder.op(tail_of(flow).flow)
+    found = ops.stands_below(op, at + epoch * (op.size or 0))
+    places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
+    return {
+        path: Stand(lap, epoch, at, at, held) for path, (lap, epoch, at, held) in places.items()
+    }

@@ -1,0 +1,43 @@
+"""What an order costs to read, told once where it is far more than it need be."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from ...sources import DECODED, Chain
+from ...sources.chain import Decoding
+from ...sources.select import Selected
+from .nodes import Each, Flow, Read, Reorder
+
+_MANY = 16  # times the bytes of a sample, from which on decoding more than that is worth a word
+_MOST = 64  # row groups that the advised shuffle mixes
+
+
+def tell_of_shuffle(flow: Flow) -> None:
+    """Say once what a full shuffle of this flow decodes for a sample, where that is many times the
+    sample."""
+    while isinstance(flow, Each | Reorder):
+        flow = flow.flow
+    if not isinstance(flow, Read) or not isinstance(flow.source, Chain | Selected):
+        return
+    found = flow.source.decoding()
+    if found is not None and (missed := 1 - DECODED / max(found.total, 1)) > 0:
+        each = missed * found.group
+        if each > _MANY * found.group / max(found.rows, 1):
+            _tell(flow.name or flow.source.name, found, round(each))
+
+
+@lru_cache(1000)
+def _tell(name: str, found: Decoding, each: int) -> None:
+    """Said once."""
+    window = max(2, min(_MOST, DECODED // 2 // max(found.group, 1)))
+    logging.getLogger("penstock").warning(
+        "%s: a full shuffle decodes about %.1f MiB for each sample, for its rows lie in row groups "
+        "of %d and what is "
+        "decoded does not fit into memory: shuffle(block=(%d, %d)) decodes each of them about once "
+        "a pass, and so does "
+        "shuffle(window=%d), less random; or write the data with smaller row groups, or as Arrow "
+        "files",
+        name, each / 2**20, found.rows, found.rows, window, found.rows * window,
+    )  # fmt: skip

@@ -1,0 +1,250 @@
+"""The data of a state: what every source holds, and what a difference means. And the functions of a
+tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from ...errors import StateError
+from ...sources.identity import (
+    UNKNOWN,
+    Digest,
+    Growing,
+    Known,
+    aside,
+    content,
+    is_unidentified,
+    knows,
+    same_sample,
+    sampled,
+    without_varying,
+)
+from ...sources.memory import Memory
+from ...types import Shards, Source, is_source
+from ..streams.step import Leaf
+from .code import code_digest
+from .nodes import Each, Flow, Hold, Mix, Read
+from .recipe import name_of
+
+Facts = Mapping[str, str | int]
+"""The length of a source, and digests by the name of what they tell of."""
+
+
+def data_of(leaves: Sequence[Leaf]) -> dict[str, Facts]:
+    """What the sources hold, by name: their lengths and digests."""
+    return {leaf.name: {**_length(leaf), **_digest(leaf)} for leaf in leaves}
+
+
+def unidentified(leaves: Sequence[Leaf]) -> list[str]:
+    """The names of the sources of which nothing tells in which order they give their samples."""
+    return [leaf.name for leaf in leaves if is_unidentified(leaf.source)]
+
+
+def _length(leaf: Leaf) -> Facts:
+    return {"length": len(leaf.source)} if is_source(leaf.source) else {}
+
+
+def _digest(leaf: Leaf) -> Digest:
+    source = leaf.source
+    if knows(type(source)):
+        found = cast(Known, source).digest()
+        if found or not isinstance(source, Memory):
+            return {"digest": found} if isinstance(found, str) else found
+        return source.sample_digest()
+    if is_source(source):
+        return _sample(source, len(source))
+    names = cast(Shards, source).names()
+    return {"shards": content([str(name).rpartition("/")[2] for name in names]) or ""}
+
+
+def compared(
+    saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool
+) -> list[str]:
+    """What is to be told about data that is not just as it was saved; other data is refused."""
+    if not isinstance(saved, Mapping) or (
+        not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)
+    ):
+        raise StateError("the state does not say what its data was; it is damaged")
+    notes, refused = list[str](), list[str]()
+    for leaf in leaves:
+        name, mine = leaf.name, now[leaf.name]
+        told: Any = cast("dict[str, Any]", saved).get(name, mine)
+        then = cast("Facts", told if isinstance(told, Mapping) else {})
+        if not then or ("length" in mine) != ("length" in then):
+            raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
+        if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, then)):
+            notes.append(grown)
+            continue
+        other, unknown = different(then, mine)
+        if (
+            "rows" in other
+            and "rows" in mine
+            and (isinstance(leaf.source, Memory) or not knows(type(leaf.source)))
+        ):
+            mine = {
+                **mine,
+                "rows": without_varying(str(mine["rows"]), partial(_rows_again, leaf.source)),
+            }
+            other, unknown = different(then, mine)
+        if other:
+            refused.append(f"{name!r}: other {' and '.join(other)}")
+        elif unknown:
+            notes.append(
+                f"{name!r}: its rows were not compared: they cannot be read, or are others each "
+                "time they are read"
+            )
+        elif then.get("files") != mine.get("files"):
+            notes.append(
+                f"{name!r}: its files are not those of the state (moved, re-sharded or compressed "
+                "anew?); the number "
+                "of rows and 64 of the rows were compared, and are equal"
+            )
+        elif then.get("fingerprint") != mine.get("fingerprint"):
+            notes.append(
+                f"{name!r}: its fingerprint is not that of the state (a function that datasets "
+                "cannot hash?); the "
+                f"number of rows and {len(str(mine['rows']).split())} of the rows were compared, "
+                "and are equal"
+            )
+    if not refused:
+        return notes
+    if adopt:
+        return [
+            *notes,
+            *(f"{line} than those of the state; taken all the same" for line in refused),
+        ]
+    raise StateError(
+        "the state is of other data under the same names:\n"
+        + "\n".join(f"  {line}" for line in refused[:20])
+        + "\nread the data that it was saved over (what is shuffled before it comes here needs a "
+        "seed, as in "
+        ".shuffle(seed=0)), or continue with this one by on_mismatch='adopt'"
+    )
+
+
+def _rows_again(source: Any) -> str:
+    """Digests of the few rows by which a source is known."""
+    return (
+        source.rows_again()
+        if isinstance(source, Memory)
+        else str(_sample(source, len(source))["rows"])
+    )
+
+
+def _sample(source: Source, rows: int) -> Digest:
+    copy = aside(source)
+    return {"rows": sampled(copy.read, rows, again=lambda: aside(copy).read)}
+
+
+_HINTS = ("files", "fingerprint")
+"""Parts that may differ where the rows are equal."""
+
+
+def different(then: Facts, now: Facts) -> tuple[list[str], bool]:
+    """The parts in which the data of a source differs, and whether its rows could not be
+    compared."""
+    parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
+    equal: bool | None = False
+    if "rows" in then and "rows" in now:
+        equal = same_sample(then["rows"], now["rows"])
+        parts = [part for part in parts if part != "rows" or equal is False]
+    told = [part for part in parts if part not in _HINTS]
+    return told if told or equal else parts, equal is None
+
+
+def known_parts(facts: Facts) -> Facts:
+    """The parts by which the data of a source is the same on every rank, wherever each found its
+    files."""
+    return {
+        part: told
+        for part, told in facts.items()
+        if part not in _HINTS and UNKNOWN not in str(told).split()
+    }
+
+
+def _grown(leaf: Leaf, then: Facts) -> str | None:
+    """What is to be told of a source that has more rows than it had; refused where the first are
+    not those of then."""
+    source, before = cast("Source", leaf.source), then["length"]
+    if type(before) is not int or before < 0:
+        raise StateError(f"the state does not say how long {leaf.name!r} was; it is damaged")
+    if before >= len(source):
+        return None
+    grown = f"{leaf.name!r} has grown from {before} rows to {len(source)}"
+    found: Facts = {}
+    if isinstance(source, Growing):
+        found = source.digest_of(before)
+    elif not knows(type(source)):
+        found = _sample(source, before)
+    if other := [
+        part for part, mine in found.items() if same_sample(then.get(part), mine) is False
+    ]:
+        raise StateError(
+            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} "
+            "are not those of the "
+            f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add "
+            "rows at the end "
+            "only, or give the data another name, to begin it anew"
+        )
+    if not found:
+        return f"{grown}; the first {before} were not compared: it cannot tell what they hold"
+    many = len(str(found.get("rows")).split())
+    if not 1 < many < before:
+        return f"{grown}; the first {before} are those of the state"
+    return f"{grown}; {many} of the first {before} rows were compared, and are those of the state"
+
+
+# ---------------------------------------------------------------- functions
+
+
+Code = list[list[str] | int]
+"""Functions by name, with the digest of their code; of one that was told already, the place
+where."""
+
+
+def code_of(flow: Flow) -> Code:
+    """Every function of a tree."""
+    told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
+    for place, fn in enumerate(_functions(flow)):
+        if id(fn) not in known:
+            known[id(fn)] = name_of(fn), code_digest(fn)
+        first = places.setdefault(known[id(fn)], place)
+        told.append(first if first < place else [*known[id(fn)]])
+    return told
+
+
+def _functions(flow: Flow) -> Iterator[Any]:
+    """The functions of a tree, innermost first."""
+    below = flow.flows if isinstance(flow, Mix) else () if isinstance(flow, Read) else (flow.flow,)
+    for each in below:
+        yield from _functions(each)
+    if isinstance(flow, Each):
+        yield flow.fn
+    elif isinstance(flow, Hold) and flow.size:
+        yield flow.size.measure
+
+
+def code_notes(saved: Any, now: Code) -> list[str]:
+    """Functions of equal names whose code is another one. Between versions of Python it cannot be
+    compared."""
+    if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
+        raise StateError("the state does not say what its functions were; it is damaged")
+    notes = list[str]()
+    for then, (name, mine) in zip(_each(cast("list[Any]", saved)), _each(now), strict=True):
+        if (
+            not isinstance(then, list)
+            or len(cast("list[Any]", then)) != 2
+            or not isinstance(then[1], str)
+        ):
+            raise StateError("the state does not say what its functions were; it is damaged")
+        if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
+            notes.append(
+                f"the code of {name} is not what it was; give it a version to have that refused"
+            )
+    return notes
+
+
+def _each(code: list[Any]) -> Iterator[Any]:
+    return (code[told] if type(told) is int and 0 <= told < len(code) else told for told in code)

@@ -1,0 +1,314 @@
+"""Changes to a run while it goes on: other weights from a position on, another mixture altogether,
+samples left out.
+
+A change is data. It is kept in every later state, so that the run can be resumed, and replayed from
+its beginning, without the one who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from ...errors import ConfigError, StateError
+from ...schedule import Schedule
+from ...types import Json
+from ..base.ints import whole, within_reach
+from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
+from ..mixing.rules import By, Past, Weighted
+from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told
+from .build import Builder
+from .history import FURTHEST
+from .nodes import Each, Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
+from .tail import has_tail
+
+
+@dataclass(frozen=True)
+class Change:
+    """An event in pass `lap` of the mixture at a path of mixture names; `()` is the outermost.
+    `past` is the mixture that it put an end to.
+    """
+
+    path: Path
+    lap: int
+    event: Event
+    past: Past | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        past: dict[str, Json] = {} if self.past is None else {"past": _past_to_json(self.past)}
+        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **past}
+
+    @staticmethod
+    def from_json(saved: Any) -> Change:
+        try:
+            past = _past_from_json(saved["past"]) if "past" in saved else None
+            return Change(
+                tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), past
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise StateError(
+                f"a change in the state cannot be read ({error}); it is damaged or of another "
+                "version"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the
+    last batches. A count of 0 says that passes before had another length.
+    """
+
+    start: int
+    count: int
+    lap: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"skip": self.start, "count": self.count, "pass": self.lap}
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Samples of a source left out from position `since` of its flow on: the next ones take their
+    places. `lap` counts how often a slice of several sources was gone through before.
+    """
+
+    source: str
+    since: int
+    indices: tuple[int, ...]
+    lap: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "exclude": self.source,
+            "lap": self.lap,
+            "since": self.since,
+            "indices": list(self.indices),
+        }
+
+
+Edit: TypeAlias = Change | Skipped | Exclude
+"""Whatever is noted in a state about changes on the way."""
+
+
+def edit_from_json(saved: Any) -> Edit:
+    """The change that `to_json` wrote."""
+    try:
+        if "skip" in saved:
+            return Skipped(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
+        if "exclude" in saved:
+            indices = tuple(map(_number, saved["indices"]))
+            return Exclude(
+                str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"])
+            )
+    except (LookupError, TypeError, ValueError) as error:
+        raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
+    return Change.from_json(saved)
+
+
+def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
+    """All weighted mixtures of a tree by their path of names."""
+    match flow:
+        case Read():
+            return {}
+        case Mix(_, _, rule):
+            found = {path: flow} if isinstance(rule, Weighted) else {}
+            for child, place in inputs_of(flow, path):
+                found |= mixtures(child, place)
+            return found
+        case _:
+            return mixtures(flow.flow, under(flow, path))
+
+
+def _by_rule(flow: Flow) -> bool:
+    """Whether a tree has a mixture of named inputs that is drawn by a rule of somebody's."""
+    if isinstance(flow, Mix):
+        return isinstance(flow.rule, By) or any(_by_rule(child) for child, _ in inputs_of(flow, ()))
+    return not isinstance(flow, Read) and _by_rule(flow.flow)
+
+
+def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
+    """The tree with these changes made, for a run that stands in a pass."""
+    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
+    if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
+        flow = _without(flow, Builder(flow), excluded)
+    skips = [edit for edit in edits if isinstance(edit, Skipped)]
+    for edit in skips:
+        if edit.lap <= epoch and edit.count:
+            flow = _below_batches(flow, Gap(edit.start, edit.count))
+    if bounds := {edit.lap for edit in skips} - {0}:
+        first = max((lap for lap in bounds if lap <= epoch), default=0)
+        flow = _below_batches(
+            flow, Told(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST))
+        )
+    return flow
+
+
+def own_pass(flow: Flow, path: Path) -> bool:
+    """Whether a pass of the run is one of the mixture at a path."""
+    while isinstance(flow, Each | Hold) or (
+        isinstance(flow, Reorder) and not isinstance(flow.order, FixedSet | Replay | Repeat)
+    ):
+        flow = flow.flow
+    return path == () and isinstance(flow, Mix)
+
+
+def _below_batches(flow: Flow, order: Gap | Told) -> Flow:
+    """The order put below the batches that come last, where positions are those of the run."""
+    match flow:
+        case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):
+            return replace(flow, flow=_below_batches(below, order))
+        case _:
+            return Reorder(flow, order)
+
+
+def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Flow:
+    """The samples left out at the top of what is a source and its orders only."""
+    match flow:
+        case Mix():
+            return replace(
+                flow,
+                flows=tuple(
+                    _without(child, builder, edits, place) for child, place in inputs_of(flow, path)
+                ),
+            )
+        case Reorder(below, RepeatEach()):  # whole groups are left out
+            return replace(flow, flow=_without(below, builder, edits, path))
+        case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
+            mine = [edit for edit in edits if edit.source == leaf.name]
+            since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)
+            left_out = Without(since, tuple(edit.indices for edit in mine), laps)
+            return Reorder(flow, left_out) if mine else flow
+        case Read():
+            return flow
+        case _:
+            return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
+
+
+def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path = ()) -> Flow:
+    """The tree with these events in the logs of its mixtures. `now` is the pass, where it is one of
+    the flow."""
+    if not changes:
+        return flow
+    match flow:
+        case Read():
+            return flow
+        case Mix(_, names, rule):
+            inner = tuple(
+                _remixed(child, changes, None, place) for child, place in inputs_of(flow, path)
+            )
+            mine = [change for change in changes if change.path == path]
+            if mine and isinstance(rule, Weighted):
+                rule = _with_events(rule, mine, now)
+            return Mix(inner, names, rule)
+        case Reorder(below, FixedSet() | Replay() | Repeat()):
+            return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
+        case _:
+            return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
+
+
+def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Weighted:
+    """The rule with these events in its log."""
+    if isinstance(made := mine[-1].event, MadeUp):
+        if len(mine) > 1 or rule.count != "settled":
+            raise StateError(
+                "draws were made up for in a mixture that was changed, or counts what is drawn"
+            )
+        found = replace(rule, made=made)
+        vars(found)["compiled"] = (
+            rule.compiled
+        )  # what was worked out of the mixture itself is the same
+        return found
+    last = max((i for i, change in enumerate(mine) if change.past), default=0)
+    events = tuple((change.lap, change.event) for change in mine[last:])
+    return replace(rule, events=events, past=mine[last].past, now=now)
+
+
+def settled_mixture(flow: Flow) -> bool:
+    """Whether shares are those of what was trained, in a mixture with nothing but functions above
+    it. Refused where it is anywhere else.
+    """
+    if not any(
+        isinstance(mix.rule, Weighted) and mix.rule.count == "settled"
+        for mix in mixtures(flow).values()
+    ):
+        return False
+    while isinstance(flow, Each) and flow.kind in ("map", "index", "random", "source"):
+        flow = flow.flow
+    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
+        return True
+    raise ConfigError(
+        "take() of mix(count='settled') needs a mixture with nothing but functions above it: batch "
+        "what was trained, "
+        "and put orders into its inputs"
+    )
+
+
+def locate_mixture(flow: Flow, weights: Any) -> Path:
+    """The path of the mixture whose inputs these weights name."""
+    asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
+    found = mixtures(flow)
+    if not found and _by_rule(flow):
+        raise ConfigError(
+            "set_weights: the mixture is drawn by the rule that mix(rule=) was given, which has no "
+            "weights"
+        )
+    if not found:
+        raise ConfigError(
+            "set_weights: the pipeline has no mixture; make one with ps.mix({name: dataset}, "
+            "weights)"
+        )
+    exact = [path for path, mix in found.items() if set(mix.names) == asked]
+    if len(exact) == 1 or (not exact and len(found) == 1):
+        path = (exact or list(found))[0]
+        if isinstance(rule := found[path].rule, Weighted) and rule.count == "settled":
+            raise ConfigError(
+                "set_weights: mix(count='settled') keeps its weights; give it a Schedule"
+            )
+        return path
+    listed = "; ".join(
+        "/".join(map(str, path)) + ": " + ", ".join(mix.names) for path, mix in found.items()
+    )
+    raise ConfigError(
+        f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the "
+        f"pipeline ({listed})"
+    )
+
+
+def _past_to_json(past: Past) -> dict[str, Json]:
+    earlier = None if past.earlier is None else _past_to_json(past.earlier)
+    events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
+    return {
+        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier,
+        **({"again": past.again} if past.again else {}),
+    }  # fmt: skip
+
+
+def _past_from_json(saved: Any) -> Past:
+    earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
+    events = events_from_json(saved["events"])
+    lap, again = _lap(saved["pass"]), _lap(saved.get("again", 0))
+    return Past(
+        mixture_from_json(saved["mixture"]), events, lap, _number(saved["at"]), earlier, again
+    )
+
+
+def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
+    """What happened to a mixture in which pass, in order."""
+    events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
+    if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
+        raise StateError("the changes of a mixture in the state are not in order; it is damaged")
+    return events
+
+
+def _lap(saved: Any) -> int:
+    if type(saved) is not int or not 0 <= saved < FURTHEST:
+        raise StateError(f"a change in the state is of pass {saved!r}; it is damaged")
+    return saved
+
+
+def _number(saved: Any) -> int:
+    """A position or a count that was saved."""
+    number = whole(saved, "{}", 0)
+    within_reach(number)
+    return number

@@ -1,0 +1,70 @@
+"""A dataset in two parts that never meet: by where samples lie, or by a key of theirs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Any, Literal, TypeAlias, cast
+
+from ...errors import ConfigError
+from ...sources import Chain, Selected, open_files
+from ..base.hints import chosen
+from ..base.ints import whole
+from ..orders import Portion, Slice, fraction_of
+from .nodes import Flow, Read, Reorder
+
+SplitBy: TypeAlias = Literal["hash", "position"]
+
+SPLITS: tuple[SplitBy, ...] = ("hash", "position")
+
+
+def placed(flow: Flow, size: int, held_out: Any, by: SplitBy, seed: int) -> tuple[Flow, Flow]:
+    """Both parts of an indexed flow, by the places of its samples."""
+    chosen(by, SPLITS, "split(by={})")
+    seed = whole(seed, "split(seed={})")
+    share = _share(held_out, size)
+    if by == "position":
+        kept = size - ceil(share * size)
+        return Reorder(flow, Slice(0, kept)), Reorder(flow, Slice(kept, size - kept))
+    order = Portion(share.numerator, share.denominator, seed)
+    return Reorder(flow, order.complement()), Reorder(flow, order)
+
+
+def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
+    """Both parts of the rows of files, by a hash of what a column holds: equal values go to one
+    side."""
+    source = flow.source if isinstance(flow, Read) else None
+    asked = source.asked if isinstance(source, Chain | Selected) else None
+    if asked is None or not isinstance(flow, Read):
+        raise ConfigError(
+            f"split(column={column!r}): only rows of files have columns; split right after "
+            "ps.read(...)"
+        )
+    if isinstance(held_out, int):
+        raise ConfigError(
+            f"split({held_out}, column={column!r}): a share, such as '0.5%': keys have no number"
+        )
+    share = float(fraction_of(held_out, "split({})"))
+    where = dict(asked.where or {})
+    also = where.get(column, {})
+    if not isinstance(also, dict):
+        raise ConfigError(
+            f"split(column={column!r}): where= says already which values of it are read"
+        )
+    halves = (
+        {**where, column: {**cast("dict[str, Any]", also), "hash": part}}
+        for part in ([share, 1], [0, share])
+    )
+    kept, held = (Read(open_files(*asked._replace(where=part)), flow.name) for part in halves)
+    return kept, held
+
+
+def _share(held_out: Any, size: int) -> Fraction:
+    """The share that is asked for, or that so many samples are."""
+    if not isinstance(held_out, int):
+        return fraction_of(held_out, "split({})")
+    if not 0 < whole(held_out, "split({})", 1) < size:
+        raise ConfigError(
+            f"split({held_out}): of {size} samples, between 1 and {size - 1} can be held out"
+        )
+    return Fraction(held_out, size)

@@ -1,0 +1,123 @@
+"""Which flows are indexed: whether their n-th item can be computed without those before it, and if
+not, why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import IndexedError
+from ...types import is_source
+from ..mixing.rules import Chain, Weighted
+from ..packing import SOURCE, Apart, by_sums
+from .code import code_digest
+from .ends import endless
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
+from .tail import tail_of
+
+STEP = {
+    "map": "map()",
+    "may_skip": "map(may_skip=True)",
+    "index": "map_with_index()",
+    "random": "random_map()",
+    "filter": "filter()",
+    "flat": "flat_map()",
+    "source": "with_source()",
+}
+"""The methods of a dataset that make the kinds of steps."""
+
+
+@fact
+def why_not(flow: Flow) -> str | None:
+    """The step that keeps a flow from being indexed, or None if it is."""
+    match flow:
+        case Read(source, name):
+            return (
+                None
+                if is_source(source)
+                else f"the source {name or 'stream'!r} can only be read in sequence"
+            )
+        case Reorder(below) | Head(below) | Rest(below) | Again(below):
+            return why_not(below)
+        case Mix(flows, _, rule):
+            return rule.unindexed or next(
+                (reason for reason in map(why_not, flows) if reason), None
+            )
+        case Each(below, kind):
+            lost = kind in ("may_skip", "filter", "flat")
+            return (
+                f"{STEP[kind]} gives a number of samples that depends on the data"
+                if lost
+                else why_not(below)
+            )
+        case Hold(below, fold, size):
+            if (reason := why_not(below)) is not None or isinstance(fold, Batch):
+                return reason
+            if isinstance(fold, Apart) and fold.by != SOURCE:
+                return f"pack(group_by={fold.by!r}) needs values of the samples, which are not known beforehand"
+            if getattr(fold, "reads_values", False):
+                return f"{type(fold).__name__} needs values of the samples, which are not known beforehand"
+            if size is not None and not size.by_length:
+                return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
+            if not lengths_known(below):
+                return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
+            if endless(below) and not by_sums(fold):
+                return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
+            return None
+
+
+def tail_group(flow: Flow) -> int | None:
+    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
+    return tail_of(flow).group if why_not(flow) is None else None
+
+
+def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
+    """Refuse, with the reason and the remedy, what needs random access."""
+    if (reason := why_not(flow)) is not None:
+        raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
+
+
+@fact
+def lengths_known(flow: Flow) -> bool:
+    """Whether the lengths of all samples of a flow are known without reading them."""
+    match flow:
+        case Read(source):
+            return is_source(source) and source.lengths() is not None
+        case Reorder(below):
+            return lengths_known(below)
+        case Mix(flows, _, Weighted() | Chain()):
+            return all(map(lengths_known, flows))
+        case Each(below, "map", fn):
+            return counted_for(fn, below) and lengths_known(below)
+        case _:
+            return False
+
+
+def counted_for(fn: Any, flow: Flow) -> bool:
+    """Whether the lengths that sources know are those that a function makes of their rows."""
+    return (known := _known_as(fn)) is not None and known == _counted(flow)
+
+
+def _counted(flow: Flow) -> tuple[str, str] | None:
+    """What the lengths of all sources of a flow were counted for; None where they differ, and of
+    plain lengths."""
+    match flow:
+        case Read(source):
+            return _known_as(getattr(source, "counts", None) or source)
+        case Reorder(below):
+            return _counted(below)
+        case Mix(flows):
+            found = set(map(_counted, flows))
+            return found.pop() if len(found) == 1 else None
+        case _:
+            return None
+
+
+def _known_as(counts: Any) -> tuple[str, str] | None:
+    """What counts tokens is known by: a text, and its code where the text is no more than a name
+    that it shares."""
+    told = getattr(counts, "counted", None)
+    return (
+        None
+        if told is None
+        else (told, "" if getattr(counts, "lasting", True) else code_digest(counts))
+    )

@@ -1,0 +1,262 @@
+"""The tree: eight frozen nodes describe every pipeline. Users add functions, never nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from ...sources.memory import Memory
+from ...types import Fold, Json, Order, Path, Shards, Sizer, Source, is_source
+from ..mixing.rules import By, Rule, Weighted
+from ..orders import FixedSet
+
+
+@dataclass(frozen=True)
+class Read:
+    """A leaf: an indexed source, or shards that are read one after the other."""
+
+    source: Source | Shards
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Without:
+    """Some samples of a source left out of its flow, the next of the flow in their places.
+    `since[i]` is the position of the flow from which on `indices[i]` are left out, in lap `laps[i]`
+    of a slice above it; in later laps all are.
+    """
+
+    since: tuple[int, ...]
+    indices: tuple[tuple[int, ...], ...]
+    laps: tuple[int, ...] = ()
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def describe(self) -> Json:
+        return {
+            "order": "without",
+            "since": list(self.since),
+            "indices": [list(some) for some in self.indices],
+        }
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """Another order of an indexed flow: integers to integers; or the same one without some
+    samples."""
+
+    flow: Flow
+    order: Order | Without
+    seed: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Several flows woven into one by a rule."""
+
+    flows: tuple[Flow, ...]
+    names: tuple[str, ...]
+    rule: Rule
+
+
+Kind: TypeAlias = Literal["map", "may_skip", "index", "random", "filter", "flat", "source"]
+
+
+@dataclass(frozen=True)
+class Each:
+    """A function on every sample, one by one."""
+
+    flow: Flow
+    kind: Kind
+    fn: Any
+    seed: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Groups of samples: `Batch` by counting, anything else by a fold over their sizes."""
+
+    flow: Flow
+    fold: Batch | Fold
+    size: Sizer | None = None
+    seed: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first `n` items of a flow that cannot be sliced."""
+
+    flow: Flow
+    n: int
+
+
+@dataclass(frozen=True)
+class Rest:
+    """All but the first `n` items of a flow that cannot be sliced."""
+
+    flow: Flow
+    n: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """Pass after pass of a flow that cannot be indexed; `None` is for ever."""
+
+    flow: Flow
+    epochs: int | None
+
+
+def random_key(flow: Flow) -> str | None:
+    """The kind of a random step; None for any other node.
+
+    The kind is the `KEY` of an order or a fold, written down so that a class can be renamed; None
+    if it draws no random numbers. Orders and folds of users are of the kinds "reorder" and "fold"
+    unless they have a `KEY` of their own.
+    """
+    match flow:
+        case Each(_, "random"):
+            return "random"
+        case Reorder(_, Without()) | Hold(_, Batch()):
+            return None
+        case Reorder(_, part) | Hold(_, part):
+            return getattr(part, "KEY", "reorder" if isinstance(flow, Reorder) else "fold")
+        case _:
+            return None
+
+
+def leaf_of(flow: Flow) -> Read | None:
+    """The leaf that a flow is, None where there are steps on it."""
+    return flow if isinstance(flow, Read) else None
+
+
+NUMBERS = 1 << 48
+"""The number of samples of a stream that can be numbered: no run sees the end."""
+
+
+def counter() -> Read:
+    """The source that numbers the samples of a stream. It is in no key, as nothing numbers those
+    that are indexed."""
+    return Read(Memory(range(NUMBERS)), "index")
+
+
+def is_counter(flow: Flow) -> bool:
+    """Return whether a flow is a `counter`."""
+    return (
+        isinstance(flow, Read)
+        and is_source(flow.source)
+        and len(flow.source) == NUMBERS
+        and flow.name == "index"
+    )
+
+
+_SLICE = -1
+
+
+def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
+    """The inputs of a mix and their places."""
+    places = flow.names if flow.rule.named else range(len(flow.flows))
+    return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
+
+
+def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
+    """The place of what lies below a node with one input; that of a slice with nothing above it is
+    its own."""
+    return (
+        (*path, _SLICE)
+        if path and isinstance(flow, Reorder) and isinstance(flow.order, FixedSet)
+        else path
+    )
+
+
+def keyed_by(path: Path) -> tuple[str, ...]:
+    """The names that go into keys. Concat, zip and limit have none: they change nothing in what
+    they hold. Nor has
+    what lies above a slice: a slice is a fixed set of samples wherever it is put, or a split would
+        leak.
+    """
+    start = len(path) - path[::-1].index(_SLICE) if _SLICE in path else 0
+    return tuple(place for place in path[start:] if isinstance(place, str))
+
+
+def only_input(flow: Flow) -> Flow | None:
+    """What a step takes its items from; None of a source, and of what has several inputs."""
+    return None if isinstance(flow, Mix | Read) else flow.flow
+
+
+def shown_as(path: Path) -> str:
+    """The name by which a source at this place is known."""
+    return "/".join(place for place in path if isinstance(place, str))
+
+
+Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Rest | Again
+
+_T = TypeVar("_T")
+
+
+def fact(found_out: Callable[[Flow], _T]) -> Callable[[Flow], _T]:
+    """Keep on every node what was found out about it: trees share their parts, and are asked again
+    at every step."""
+    name = f"_{found_out.__name__}"
+
+    @wraps(found_out)
+    def known(flow: Flow) -> _T:
+        facts = vars(flow)
+        if name not in facts:
+            facts[name] = found_out(flow)
+        return facts[name]
+
+    return known
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups of `n` neighbours; the last of a pass is short, or dropped. `over_ranks`: `n` is what
+    all ranks take together, and each makes batches of its share.
+    """
+
+    n: int
+    drop_remainder: bool = False
+    over_ranks: bool = False
+
+
+@fact
+def step_names(flow: Flow) -> frozenset[str]:
+    """The names of the random steps in the chains that lead to a node, from the source or the last
+    mixture on."""
+    match flow:
+        case Mix(flows, _, rule) if not isinstance(rule, Weighted | By):
+            return frozenset[str]().union(*map(step_names, flows))
+        case Read() | Mix():
+            return frozenset()
+        case (
+            Reorder(below, _, _, name) | Each(below, _, _, _, name) | Hold(below, _, _, _, name)
+        ) if name is not None:
+            return step_names(below) | {name}
+        case _:
+            return step_names(flow.flow)
+
+
+@fact
+def numbered(flow: Flow) -> Mapping[str, int]:
+    """Count the unnamed random steps of each kind at or below a node, up to the nearest mixture
+    below."""
+    match flow:
+        case Mix(flows, _, rule) if not isinstance(rule, Weighted | By):
+            counts = dict[str, int]()
+            for child in flows:
+                counts.update(
+                    {kind: max(n, counts.get(kind, 0)) for kind, n in numbered(child).items()}
+                )
+            return counts
+        case Read() | Mix():
+            return {}
+        case _:
+            counts, kind = numbered(flow.flow), random_key(flow)
+            named = isinstance(flow, Reorder | Each | Hold) and flow.name is not None
+            return counts if kind is None or named else {**counts, kind: counts.get(kind, 0) + 1}

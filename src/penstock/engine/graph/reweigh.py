@@ -1,0 +1,104 @@
+"""Other weights during a run: of which mixture, and from which position of which pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from ...errors import ConfigError
+from ...schedule import Schedule
+from ..base.ints import whole, within_reach
+from ..base.weights import plain
+from ..mixing import SetWeights
+from ..ops.laps import LapsOp
+from ..ops.mix import MixOp
+from ..ops.passes import PassesOp
+from .build import Builder
+from .edits import Change, Edit, locate_mixture
+from .history import MixtureOp
+from .nodes import Flow, Path
+
+Place = tuple[int, int]
+"""A pass of a mixture, and a position in it."""
+
+
+def reweighed(
+    base: Flow,
+    edits: Sequence[Edit],
+    weights: Mapping[str, float] | Schedule,
+    at: int | None,
+    alone: bool,
+    builder: Builder,
+    reached: Callable[[Path], Place],
+) -> tuple[int, Change]:
+    """The position of a mixture from which on it has other weights, and the change by which it
+    does. `reached` is the first place of a mixture that was not given yet; where a rank is not
+    `alone` the position must be named.
+    """
+    if not isinstance(weights, Mapping | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule"
+        )
+    if isinstance(weights, Mapping):
+        weights = {name: plain(weight) for name, weight in weights.items()}
+    path = locate_mixture(base, weights)
+    if at is None and not alone:
+        raise ConfigError(
+            "set_weights over several ranks with lanes, or that take, needs at=, the same on all: "
+            "ranks cannot see "
+            "each other"
+        )
+    events = [
+        (edit.lap, edit.event.at)
+        for edit in edits
+        if isinstance(edit, Change) and edit.path == path
+    ]
+    here = reached(path)
+    furthest = position_in(builder, path, *max([here, *events]))
+    position = furthest if at is None else whole(at, "set_weights(at={})")
+    within_reach(position)
+    if position < furthest:
+        raise ConfigError(
+            f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set "
+            "already; the past is "
+            "fixed"
+        )
+    lap, place = place_in(builder, path, position, here[0])
+    return position, Change(path, lap, SetWeights(place, weights))
+
+
+def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
+    """The position of a mixture, over all its passes, that a place of a pass is; of streams it is
+    that place."""
+    op = builder.mixed.get(path)
+    return place if op is None else _present(op).position(lap, place)
+
+
+def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
+    """The pass and the place of a position; of streams it is one of the pass `lap`."""
+    if (op := builder.mixed.get(path)) is None:
+        return lap, position
+    part, first, position = _present(op).place(position)
+    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
+    return first + epoch, place
+
+
+def _present(op: MixtureOp) -> MixOp | PassesOp:
+    return op.present if isinstance(op, LapsOp) else op
+
+
+def ends(builder: Builder, path: Path) -> bool:
+    """Whether a mixture is known to end."""
+    op = builder.mixed.get(path)
+    return op is not None and op.size is not None
+
+
+def refused_inside() -> NoReturn:
+    """The error for a mixture of which it cannot be said where it stands."""
+    raise ConfigError(
+        "this mixture is not drawn from in its own order here, so it cannot be changed: it is "
+        "shuffled as a whole, "
+        "gone through again (a slice or a limit gives the same samples in every pass), or repeated "
+        "above a step whose "
+        "yield depends on the data; shuffle, limit or repeat its inputs in its place"
+    )

@@ -1,0 +1,210 @@
+"""The tail of a pipeline: what stands on top of everything else and only regroups or maps whole
+items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+from ...errors import ConfigError
+from ..base.tree import collate
+from ..mixing.rules import Turns
+from ..packing import PackedBatches, Packing
+from .ends import endless
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
+
+_RANKS = 1 << 16  # numbers of ranks that are tried
+_NEAR = 12  # numbers of ranks that are named
+
+
+@fact
+def has_tail(flow: Flow) -> bool:
+    """Whether batches are the last thing that decides on groups: how long they are is then no part
+    of the run. A zip's tuples are none.
+    """
+    match flow:
+        case Hold(below, Batch()):
+            return not (isinstance(below, Mix) and isinstance(below.rule, Turns))
+        case Each(below, "map" | "random" | "source"):
+            return has_tail(below)
+        case _:
+            return False
+
+
+class Tail(NamedTuple):
+    """The top of a tree: the flow of the rows of a run, and the batches over it, outermost last."""
+
+    flow: Flow
+    batches: tuple[Batch, ...]
+
+    @property
+    def group(self) -> int:
+        """How many rows an item takes."""
+        return prod(batch.n for batch in self.batches)
+
+    def items(self, rows: int) -> int:
+        """How many items so many rows give."""
+        for batch in self.batches:
+            rows = rows // batch.n if batch.drop_remainder else -(-rows // batch.n)
+        return rows
+
+
+def least_rows(batches: Sequence[Batch]) -> int:
+    """The fewest rows that make an item of these batches, at the end of a pass."""
+    rows = 1
+    for batch in reversed(batches):
+        rows = rows * batch.n if batch.drop_remainder else (rows - 1) * batch.n + 1
+    return rows
+
+
+def rows_given(batches: Sequence[Batch], rows: int) -> int:
+    """Return the number of rows, of so many, that end up in an item of these batches."""
+    unit = 1
+    for batch in batches:
+        if batch.drop_remainder:
+            rows = min(rows, -(-rows // unit) // batch.n * batch.n * unit)
+        unit *= batch.n
+    return rows
+
+
+def below_tail(flow: Flow, change: Callable[[Flow], Flow]) -> Flow:
+    """The tree with another flow of the rows of a run."""
+    if has_tail(flow):
+        assert isinstance(flow, Hold | Each)
+        return replace(flow, flow=below_tail(flow.flow, change))
+    return change(flow)
+
+
+def tail_of(flow: Flow) -> Tail:
+    """What stands on top of everything else and only regroups or maps whole items, apart from the
+    rest."""
+    batches = tuple[Batch, ...]()
+    while has_tail(flow):
+        assert isinstance(flow, Hold | Each)
+        if isinstance(flow, Hold) and isinstance(flow.fold, Batch):
+            batches = (flow.fold, *batches)
+        flow = flow.flow
+    return Tail(flow, batches)
+
+
+@fact
+def shares_batches(flow: Flow) -> bool:
+    """Return whether a tree has batches that all ranks share."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows):
+            return any(map(shares_batches, flows))
+        case Hold(_, Batch(over_ranks=True)):
+            return True
+        case _:
+            return shares_batches(flow.flow)
+
+
+def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
+    """The tree with batches of all ranks as each rank makes them; `drop` leaves out a short last
+    one on every number of ranks, one too.
+    """
+    if not shares_batches(flow):
+        return flow
+    if not has_tail(flow):
+        raise ConfigError(
+            "batch(global_batch_size=...) is shared by the ranks, so it comes after all steps that "
+            "order, limit or "
+            "group: put it last, where only maps may follow"
+        )
+    assert isinstance(flow, Hold | Each)
+    below = batches_of_rank(flow.flow, world_size, drop)
+    if isinstance(flow, Each) or not isinstance(flow.fold, Batch) or not flow.fold.over_ranks:
+        return replace(flow, flow=below)
+    n = flow.fold.n
+    return replace(
+        flow, flow=below, fold=Batch(rows_of_rank(n, world_size), drop or flow.fold.drop_remainder)
+    )
+
+
+def shared_by_ranks(flow: Flow, world_size: int) -> Flow:
+    """The tree with its last batches, of one rank, as those of all ranks."""
+    match flow:
+        case Hold(_, Batch() as batch):
+            return replace(flow, fold=replace(batch, n=batch.n * world_size, over_ranks=True))
+        case Each(below):
+            return replace(flow, flow=shared_by_ranks(below, world_size))
+        case _:
+            raise AssertionError("no batches at the end")
+
+
+def rows_of_rank(global_batch_size: int, world_size: int) -> int:
+    """The rows of one rank of a global batch; an error names the numbers of ranks that it can be
+    shared by."""
+    if global_batch_size % world_size == 0:
+        return global_batch_size // world_size
+    fits = [n for n in range(1, min(global_batch_size, _RANKS) + 1) if global_batch_size % n == 0]
+    near = sorted(sorted(fits, key=lambda n: abs(n - world_size))[:_NEAR])
+    named = ", ".join(map(str, near)) + (" and others" if len(near) < len(fits) else "")
+    raise ConfigError(
+        f"global_batch_size={global_batch_size} cannot be shared out evenly to {world_size} ranks; "
+        "world_size can be "
+        f"{named}"
+    )
+
+
+def batched(flow: Flow, batch: Batch, stack: Callable[[list[Any]], Any] | None) -> Flow:
+    """Batches of a flow, stacked as it is usual or by a function. Packed rows are built straight
+    into their batch instead of being copied there.
+    """
+    match flow:
+        case Each(groups, "map", Packing() as packing) if stack is None:
+            return Each(Hold(groups, batch), "map", PackedBatches(packing))
+        case _:
+            return Each(Hold(flow, batch), "map", stack or collate)
+
+
+class Laned(NamedTuple):
+    """What the lanes of a run give: the flow below the tail and its limits, and how many rows these
+    let through."""
+
+    flow: Flow
+    path: Path
+    limit: int | None
+
+
+def laned(flow: Flow) -> Laned:
+    """What lies below the tail: the last batches, the limits under them of what never ends, and the
+    maps above either.
+
+    Ranks cannot share out a limit where the lanes of some may end before they gave their share of
+    it.
+    """
+    found, path, limit = Laned(flow, (), None), (), None
+    while True:
+        match flow:
+            case Hold(below, Batch(n)) if has_tail(flow):
+                flow, limit = below, limit and limit * n
+                found = Laned(flow, path, limit)
+            case Head(below, n) if endless(below):
+                flow = below
+                limit = n if limit is None else min(limit, n)
+                found = Laned(flow, path, limit)
+            case Each(below, "map" | "random" | "source"):
+                flow = below
+            case _:
+                return found
+
+
+@fact
+def grouped(flow: Flow) -> bool:
+    """Whether items of a flow are batches, packed rows or other groups. A zip's tuples are none."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows):
+            return any(map(grouped, flows))
+        case Hold(Mix(_, _, Turns()) as below, Batch()):
+            return grouped(below)
+        case Hold():
+            return True
+        case Reorder(below) | Each(below) | Head(below) | Rest(below) | Again(below):
+            return grouped(below)

@@ -1,0 +1,97 @@
+"""A fold for each of several groups of items, so that no two groups share a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from ...errors import DataError
+from ...types import Carry, Fold, Item, Json, Part
+
+SOURCE = "__source__"
+"""The group of an item is the source that it is of."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A fold run for each group on its own. `by` is the key of the samples whose value is the
+    group, or `SOURCE`; `rows` is for groups that are packed in windows.
+
+    Whoever runs it names the group of each item. What is left at the end of a pass comes by the
+    names of the groups.
+
+    >>> from penstock.engine.grouping import ConcatSplit
+    >>> fold = Apart(ConcatSplit(4), "lang")
+    >>> carry, rows = fold.init(0), []
+    >>> for number, lang in enumerate(["de", "en", "de"]):
+    ...     carry, ready = fold.take(carry, Item(number, 2, None), lang)
+    ...     rows += ready
+    >>> [[item.number for item in row] for row in rows + fold.flush(carry)]
+    [[0, 2], [1]]
+    """
+
+    KEY = "Apart"
+
+    fold: Fold
+    by: str
+    rows: int | None = None
+
+    def init(self, key: int, /) -> Carry:
+        return {"key": key, "of": {}}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Sequence[Sequence[Item | Part]]]:
+        return self.take(carry, item, "")
+
+    def take(
+        self, carry: Carry, item: Item, group: str
+    ) -> tuple[Carry, list[Sequence[Item | Part]]]:
+        """One more item of a group."""
+        of = cast("dict[str, Carry]", carry["of"])
+        inner = of[group] if group in of else self.fold.init(carry["key"])
+        inner, ready = self.fold.step(inner, item)
+        return {**carry, "of": {**of, group: inner}}, list(ready)
+
+    def flush(self, carry: Carry, /) -> list[Sequence[Item | Part]]:
+        of = cast("dict[str, Carry]", carry["of"])
+        return [row for group in sorted(of) for row in self.fold.flush(of[group])]
+
+    def restored(self, carry: Carry, /) -> Carry:
+        restored = getattr(self.fold, "restored", None)
+        key, of = int(carry["key"]), cast("dict[str, Carry]", carry["of"])
+        return {
+            "key": key,
+            "of": {str(group): restored(one) if restored else one for group, one in of.items()},
+        }
+
+    def describe(self) -> Json:
+        return {
+            **cast("dict[str, Json]", self.fold.describe()),
+            "group_by": self.by,
+            "rows": self.rows,
+        }
+
+
+def inner_of(fold: Fold) -> Fold:
+    """The fold of each group, where there are groups."""
+    return fold.fold if isinstance(fold, Apart) else fold
+
+
+def group_in(sample: object, by: str) -> str:
+    """The group of a sample, as the value of a key says."""
+    try:
+        found = cast("dict[str, object]", sample)[by]
+    except (TypeError, KeyError, IndexError):
+        raise DataError(
+            f"pack(group_by={by!r}): a document has no {by!r} that says with which others it goes"
+        ) from None
+    if isinstance(found, bytes | str | int) or (
+        np.asarray(found).dtype.kind in "iub" and not np.ndim(cast(int, found))
+    ):
+        return str(found)
+    raise DataError(
+        f"pack(group_by={by!r}): {by!r} of a document is a {type(found).__name__}, not a text or a "
+        "number"
+    )

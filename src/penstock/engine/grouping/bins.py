@@ -1,0 +1,299 @@
+"""Folds that pack documents of several features, each with a length and room of its own: who shares
+a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import le
+from typing import Any, ClassVar, Protocol, cast
+
+import numpy as np
+
+from ...errors import DataError
+from ...types import Carry, Item, Json, Part
+from ..base.ints import whole
+
+Row = list[Item | Part]
+Span = tuple[int, int]
+
+
+def length_of(value: Any) -> int:
+    """The entries of a feature along its first axis; a single number counts as one."""
+    return (
+        len(cast("Sequence[Any]", value))
+        if isinstance(value, list | tuple) or np.ndim(value)
+        else 1
+    )
+
+
+def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
+    """The lengths of the features with these names."""
+    if not isinstance(element, Mapping):
+        raise DataError(f"packing takes dicts of features, not a {type(element).__name__}")
+    found = cast("Mapping[str, Any]", element)
+    if missing := [name for name in names if name not in found]:
+        raise DataError(f"packing: the document lacks {missing}, it has {sorted(found)}")
+    return [length_of(found[name]) for name in names]
+
+
+@dataclass(frozen=True)
+class FeatureRoom:
+    """How much of each feature a row holds.
+
+    >>> FeatureRoom(("inputs", "targets"), (512, 128)).describe()
+    {'inputs': 512, 'targets': 128}
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def check(self, lengths: Sequence[int], item: Item) -> None:
+        """Refuse a document that does not fit into a row of its own."""
+        for name, length, size in zip(self.names, lengths, self.sizes, strict=True):
+            if length > size:
+                raise DataError(
+                    f"feature {name!r} has {length} entries, a row has room for {size}: cut or "
+                    "filter such documents "
+                    "before packing, or give it longer rows",
+                    where=f"item {item.number}",
+                )
+
+    def describe(self) -> Json:
+        return dict(zip(self.names, self.sizes, strict=True))
+
+
+# ---------------------------------------------------------------- whole sequences
+
+
+class Arrangement(Protocol):
+    """In which order rows that were packed together are given out; `before` rows were given out so
+    far."""
+
+    def order(self, rows: Sequence[Row], before: int) -> Sequence[int]: ...
+    def describe(self) -> Json: ...
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Up to `n` open rows. A document goes into the first in which all its features fit, or
+    (`best`) into the fullest; one that fits nowhere closes all of them, and begins anew.
+
+    Every feature begins at the next multiple of its `align`; rows hold at most `most` documents.
+
+    >>> fold = Bins(FeatureRoom(("a", "b"), (4, 2)), 2, (1, 1))
+    >>> carry = fold.init(0)
+    >>> for number, sizes in enumerate([(3, 1), (2, 1), (1, 1)]):
+    ...     carry, _ = fold.step(carry, Item(number, 0, {"a": [0] * sizes[0], "b": [0] * sizes[1]}))
+    >>> [[item.number for item in row] for row in fold.flush(carry)]
+    [[0, 2], [1]]
+    """
+
+    KEY = None
+    reads_values: ClassVar[bool] = True
+
+    room: FeatureRoom
+    n: int
+    align: tuple[int, ...]
+    best: bool = False
+    most: int | None = None
+    arranged: Arrangement | None = None
+
+    def init(self, key: int, /) -> Carry:
+        return {"rows": [], "left": [], "given": 0}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
+        self.room.check(lengths, item)
+        rows: list[Row] = [*carry["rows"]]
+        left: list[list[int]] = [*carry["left"]]
+        given, ready = int(carry["given"]), list[Row]()
+        at = self._place(rows, left, lengths)
+        if at == self.n:
+            ready, given, rows, left, at = self._ordered(rows, given), given + len(rows), [], [], 0
+        if at == len(rows):
+            rows.append([])
+            left.append([*sizes])
+        rows[at] = [*rows[at], item]
+        left[at] = self._after(left[at], lengths)
+        return {"rows": rows, "left": left, "given": given}, ready
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return self._ordered(carry["rows"], carry["given"])
+
+    def restored(self, carry: Carry, /) -> Carry:
+        rows: list[Row] = [[*row] for row in carry["rows"]]
+        left = list[list[int]]()
+        for row in rows:
+            room = [*self.room.sizes]
+            for item in row:
+                room = self._after(room, lengths_of(cast("Item", item).value, self.room.names))
+            if not row or min(room) < 0:
+                raise ValueError(f"an open row with room for {room}")
+            left.append(room)
+        return {"rows": rows, "left": left, "given": whole(carry["given"], "{} rows", 0)}
+
+    def describe(self) -> Json:
+        return {
+            "fold": "pack_features",
+            "method": "best_fit" if self.best else "first_fit",
+            "lengths": self.room.describe(),
+            "open_rows": self.n,
+            "align": list(self.align),
+            "most": self.most,
+            "arranged": None if self.arranged is None else self.arranged.describe(),
+        }
+
+    def _place(
+        self, rows: Sequence[Row], left: Sequence[Sequence[int]], lengths: Sequence[int]
+    ) -> int:
+        """The row for an element of these lengths; the next one if none of those there are has
+        room."""
+        fits = (
+            at
+            for at, room in enumerate(left)
+            if all(map(le, lengths, room)) and (self.most is None or len(rows[at]) < self.most)
+        )
+        return (
+            min(fits, key=lambda at: sum(left[at]), default=len(rows))
+            if self.best
+            else next(fits, len(rows))
+        )
+
+    def _after(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """What is left of a row after a document; the next one begins at a multiple of `align`."""
+        return [
+            size - -(-(size - room + length) // step) * step
+            for size, room, length, step in zip(
+                self.room.sizes, left, lengths, self.align, strict=True
+            )
+        ]
+
+    def _ordered(self, rows: Sequence[Row], given: int) -> list[Row]:
+        if self.arranged is None or not rows:
+            return [*rows]
+        return [rows[i] for i in self.arranged.order(rows, given)]
+
+
+# ---------------------------------------------------------------- end to end, cut where a row is
+# full
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Documents end to end until one feature of a row is full; what is left of the document begins
+    the next row.
+
+    Features that are not `cut` stay whole in every piece. Where documents are cut, a piece has a
+    `Part` for each feature that is. With `keep_full`, documents that fill a row in some feature,
+    and fit, get a row of their own, after the one that is open.
+
+    >>> fold = EndToEnd(FeatureRoom(("a", "b"), (4, 2)), (True, True))
+    >>> _, [row] = fold.step(fold.init(0), Item(0, 0, {"a": [0] * 3, "b": [0] * 3}))
+    >>> [(part.start, part.stop) for part in row]
+    [(0, 3), (0, 2)]
+    """
+
+    KEY = None
+    reads_values: ClassVar[bool] = True
+
+    room: FeatureRoom
+    cut: tuple[bool, ...]
+    keep_full: bool = False
+
+    def init(self, key: int, /) -> Carry:
+        return {"row": [], "used": [0] * len(self.cut), "full": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
+        spare = [size - length for size, length in zip(sizes, lengths, strict=True)]
+        if self.keep_full and min(spare) == 0:
+            return {**carry, "full": [*carry["full"], item]}, []
+        row: Row = carry["row"]
+        used: list[int] = carry["used"]
+        full, start, ready = [[one] for one in carry["full"]], [0] * len(lengths), list[Row]()
+        while True:
+            stop = self._fits(lengths, start, used)
+            if stop is not None and stop == lengths:
+                row = [*row, *self._piece(item, start, stop, lengths)]
+                used = [a + b - c for a, b, c in zip(used, stop, start, strict=True)]
+                return {"row": row, "used": used, "full": [only[0] for only in full]}, ready
+            if stop is not None and any(
+                b > a for a, b, cut in zip(start, stop, self.cut, strict=True) if cut
+            ):
+                row, start = [*row, *self._piece(item, start, stop, lengths)], self._rest(stop)
+            elif not row:
+                self.room.check(
+                    [0 if cut else length for cut, length in zip(self.cut, lengths, strict=True)],
+                    item,
+                )
+            ready += [row, *full]
+            row, used, full = [], [0] * len(lengths), []
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return [*([carry["row"]] if carry["row"] else []), *([one] for one in carry["full"])]
+
+    def restored(self, carry: Carry, /) -> Carry:
+        row: Row = [*carry["row"]]
+        used = [0] * len(self.cut)
+        for item, spans in pieces_of(row, self.cut):
+            lengths = lengths_of(item.value, self.room.names)
+            sizes = [
+                n if span is None else span[1] - span[0]
+                for n, span in zip(lengths, spans, strict=True)
+            ]
+            used = [a + b for a, b in zip(used, sizes, strict=True)]
+        if any(taken > size for taken, size in zip(used, self.room.sizes, strict=True)):
+            raise ValueError(f"an open row of {used}")
+        for one in carry["full"]:
+            lengths_of(one.value, self.room.names)  # a part of a document has no value
+        return {"row": row, "used": used, "full": [*carry["full"]]}
+
+    def describe(self) -> Json:
+        return {
+            "fold": "pack_features",
+            "method": "concat_split",
+            "lengths": self.room.describe(),
+            "cut": list(self.cut),
+            "keep_full": self.keep_full,
+        }
+
+    def _rest(self, stop: Sequence[int]) -> list[int]:
+        """Where the next piece begins: features that are not cut are whole in it, too."""
+        return [place if cut else 0 for place, cut in zip(stop, self.cut, strict=True)]
+
+    def _fits(
+        self, lengths: Sequence[int], start: Sequence[int], used: Sequence[int]
+    ) -> list[int] | None:
+        """How far each feature fits into the row; None if one that is not cut does not."""
+        out = list[int]()
+        for length, begin, taken, size, cut in zip(
+            lengths, start, used, self.room.sizes, self.cut, strict=True
+        ):
+            if not cut and length > size - taken:
+                return None
+            out.append(min(length, begin + size - taken) if cut else length)
+        return out
+
+    def _piece(
+        self, item: Item, start: Sequence[int], stop: Sequence[int], lengths: Sequence[int]
+    ) -> Row:
+        if not any(start) and [*stop] == [*lengths]:
+            return [item]
+        return [Part(item, a, b) for a, b, cut in zip(start, stop, self.cut, strict=True) if cut]
+
+
+def pieces_of(
+    row: Sequence[Item | Part], cut: Sequence[bool]
+) -> Iterator[tuple[Item, list[Span | None]]]:
+    """The documents of a row, and where each of their features begins and ends, where it was
+    cut."""
+    members = iter(row)
+    for member in members:
+        if isinstance(member, Item):
+            yield member, [None] * len(cut)
+        else:
+            parts = [member, *islice(members, sum(cut) - 1)]
+            spans = iter([(cast("Part", part).start, cast("Part", part).stop) for part in parts])
+            yield member.item, [next(spans) if is_cut else None for is_cut in cut]

@@ -1,0 +1,185 @@
+"""Folds that pack: which documents share a row, decided from their sizes.
+
+A carry is plain lists and dicts; `step` copies what it changes. Groups hold an `Item` where a
+document is whole and a `Part` where it is split. Documents without a token are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from ...errors import ConfigError, DataError
+from ...types import Carry, Item, Json, Part
+from ..base.hints import chosen
+from ..base.tree import cut, join
+
+Long: TypeAlias = Literal["split", "refuse", "cut"]
+Overflow: TypeAlias = Literal["split", "never"]
+Piece: TypeAlias = Item | Part
+Row: TypeAlias = list[Piece]
+
+LONGS: tuple[Long, ...] = get_args(Long)
+OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
+
+
+def check(fold: Any) -> None:
+    """Refuse settings of a fold that cannot work, by name."""
+    for field in fields(fold):
+        value = getattr(fold, field.name)
+        if field.name == "long":
+            chosen(value, LONGS, "pack(long={})")
+        elif field.name == "overflow":
+            chosen(value, OVERFLOWS, "pack(overflow={})")
+        elif field.name != "drop_remainder" and (
+            value is not None or field.name not in ("max_segments", "rows")
+        ):
+            least = 4 if field.name == "rows" else 1
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(
+                    f"pack: {field.name} must be a whole number of at least {least}, not {value!r}"
+                )
+
+
+# ---------------------------------------------------------------- folds that split
+
+
+@dataclass(frozen=True)
+class ConcatSplit:
+    """Documents end to end, cut every `length` tokens: no padding but in the last row of a pass.
+
+    Every token once and in order, at the price of documents that are split. With `max_segments` a
+    row is closed, and padded, once it has that many documents. Documents without a token are
+    skipped.
+
+    >>> from penstock.engine.packing import plan
+    >>> plan(ConcatSplit(4), [3, 6]).stop.tolist()
+    [3, 1, 5, 6]
+    """
+
+    KEY = None
+
+    length: int
+    max_segments: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def init(self, key: int, /) -> Carry:
+        return {"held": [], "room": self.length}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        return _fill(carry, item, self.length, self.max_segments)
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return [carry["held"]] if carry["held"] else []
+
+    def restored(self, carry: Carry, /) -> Carry:
+        return _refilled(carry, self.length)
+
+    def describe(self) -> Json:
+        return {"fold": "concat_split", "length": self.length, "max_segments": self.max_segments}
+
+
+@dataclass(frozen=True)
+class Rebatch:
+    """Batches of `n` rows, cut from the rows of the batches that come in; build them with
+    `join_parts`.
+
+    >>> from penstock.engine.packing import plan
+    >>> plan(Rebatch(4), [3, 6]).bounds.tolist()
+    [0, 2, 3, 4]
+    """
+
+    KEY = None
+
+    n: int
+    drop_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def init(self, key: int, /) -> Carry:
+        return {"held": [], "room": self.n}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        return _fill(carry, item, self.n, None)
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return [carry["held"]] if carry["held"] and not self.drop_remainder else []
+
+    def restored(self, carry: Carry, /) -> Carry:
+        return _refilled(carry, self.n)
+
+    def describe(self) -> Json:
+        return {"fold": "rebatch", "n": self.n, "drop_remainder": self.drop_remainder}
+
+
+def join_parts(parts: Sequence[Piece]) -> Any:
+    """The batch that `Rebatch` decided on: the parts of trees of arrays, joined along axis 0.
+
+    >>> import numpy as np
+    >>> join_parts([Part(Item(0, 3, np.arange(3)), 1, 3), Item(1, 2, np.arange(2))])
+    array([1, 2, 0, 1])
+    """
+    return join(
+        [cut(p.item.value, p.start, p.stop) if isinstance(p, Part) else p.value for p in parts]
+    )
+
+
+def _fill(
+    carry: Carry, item: Item, length: int, max_segments: int | None
+) -> tuple[Carry, list[Row]]:
+    held: Row = carry["held"]
+    room: int = carry["room"]
+    size, start = tokens_in(item), 0
+    ready: list[Row] = []
+    while start < size:
+        stop = min(size, start + room)
+        held = [*held, item if stop - start == size else Part(item, start, stop)]
+        room -= stop - start
+        start = stop
+        if room == 0 or len(held) == max_segments:
+            ready.append(held)
+            held, room = [], length
+    return {"held": held, "room": room}, ready
+
+
+def _refilled(carry: Carry, length: int) -> Carry:
+    """What `_fill` left, made anew."""
+    held = [*carry["held"]]
+    return {"held": held, "room": room_of(held, length)}
+
+
+# ---------------------------------------------------------------- what folds that pack share
+
+
+def tokens_in(piece: Piece) -> int:
+    """The tokens of a document, or of a part of one."""
+    if isinstance(piece, Part):
+        return piece.stop - piece.start
+    size = int(piece.size)
+    if size < 0:
+        raise negative(piece.number, size)
+    return size
+
+
+def negative(number: int, size: int) -> DataError:
+    """The error for a size below 0."""
+    return DataError(
+        f"a size of {size}: sizes and lengths count tokens, from 0", where=f"item {number}"
+    )
+
+
+def settings_of(fold: Any) -> dict[str, Json]:
+    """The settings of a fold, for its description."""
+    return {field.name: getattr(fold, field.name) for field in fields(fold)}
+
+
+def room_of(row: Row, length: int) -> int:
+    """What is left of an open row."""
+    room = length - sum(map(tokens_in, row))
+    if room < 1:
+        raise ValueError(f"{room} tokens left in an open row")
+    return room

@@ -1,0 +1,74 @@
+"""A shuffle buffer: a random draw from the next so many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+from ...types import Carry, Item, Json
+from ..base.ints import whole
+from ..base.random import pick
+from ..base.tree import grown, regrown
+
+Groups = list[list[Item]]
+
+
+@dataclass(frozen=True)
+class ShuffleBuffer:
+    """Draw each sample at random from the next `n` that were not given yet; gives groups of one.
+
+    Holds `n - 1` samples between steps. One step costs a hash and two lists of about sqrt(n)
+    entries. A sample is never drawn more than `n - 1` places early, but can stay for long: use
+    `shuffle` where the data is indexed, it is exact and holds nothing.
+
+    >>> from penstock.types import Item
+    >>> fold = ShuffleBuffer(3)
+    >>> carry, out = fold.init(7), []
+    >>> for i in range(6):
+    ...     carry, groups = fold.step(carry, Item(i, 1, None))
+    ...     out += groups
+    >>> len(out), sorted(item.number for [item] in out + fold.flush(carry))
+    (4, [0, 1, 2, 3, 4, 5])
+    """
+
+    KEY = "ShuffleBuffer"
+
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole(self.n, "shuffle_buffer(n={})", 1))
+
+    def init(self, key: int, /) -> Carry:
+        return {"key": key, "drawn": 0, "held": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
+        held: list[list[Item]] = carry["held"]
+        width = isqrt(self.n) + 1
+        if (len(held[:-1]) * width + len(held[-1]) if held else 0) < self.n - 1:
+            return {**carry, "held": grown(held, item, width)}, []
+        row, place = divmod(pick(carry["key"], carry["drawn"], self.n), width)
+        drawn = item
+        if row * width + place < self.n - 1:
+            # The new one takes the place of the one drawn.
+            changed = [*held[row]]
+            drawn, changed[place] = changed[place], item
+            held = [*held]
+            held[row] = changed
+        return {"key": carry["key"], "drawn": carry["drawn"] + 1, "held": held}, [[drawn]]
+
+    def flush(self, carry: Carry, /) -> Groups:
+        left: list[Item] = [item for chunk in carry["held"] for item in chunk]
+        out: Groups = []
+        for turn in range(carry["drawn"], carry["drawn"] + len(left)):
+            place = pick(carry["key"], turn, len(left))
+            left[place], left[-1] = left[-1], left[place]
+            out.append([left.pop()])
+        return out
+
+    def restored(self, carry: Carry, /) -> Carry:
+        key, drawn = whole(carry["key"], "the key {}", 0), whole(carry["drawn"], "{} draws", 0)
+        held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
+        return {"key": key, "drawn": drawn, "held": regrown(held, isqrt(self.n) + 1)}
+
+    def describe(self) -> Json:
+        return {"fold": "shuffle_buffer", "n": self.n}

@@ -1,0 +1,106 @@
+"""A mixing rule of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from ....errors import ConfigError
+from ....types import Ints, Json, Mixing
+from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, Rule
+
+_SCAN = 1 << 16  # positions gone through together
+
+
+@dataclass(frozen=True)
+class By(Rule):
+    """By a rule of the user's. Over streams a pass ends before the first draw that cannot be
+    made."""
+
+    mixing: Mixing
+
+    named = True
+
+    def schedule(self, sizes: Sequence[int | None]) -> Drawing:
+        kind = InverseSchedule if isinstance(self.mixing, Invertible) else RuleSchedule
+        return kind(self.mixing, tuple(sizes))
+
+    def draws(self, n: int, share: LaneShare) -> Draws:
+        return ByRule(RuleSchedule(self.mixing, (None,) * n), share, self.mixing.size((None,) * n))
+
+    def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
+        return all(inputs)
+
+    def describe(self) -> dict[str, Json]:
+        return {"mix": "by", **cast("dict[str, Json]", self.mixing.describe())}
+
+
+@dataclass(frozen=True)
+class RuleSchedule:
+    """A mixing rule of the user's."""
+
+    mixing: Mixing
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        return self.mixing.size(self.sizes)
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        source, k = self.mixing.at(positions)
+        if len(wrong := np.flatnonzero((source < 0) | (source >= len(self.sizes)))):
+            raise ConfigError(
+                f"{type(self.mixing).__name__} draws from input {source[wrong[0]]} at position "
+                f"{positions[wrong[0]]}: "
+                f"there are {len(self.sizes)} inputs, numbered from 0 in the order of their names"
+            )
+        return source, k
+
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position: all positions are gone through where the rule
+        cannot tell."""
+        if isinstance(self.mixing, Invertible):
+            return self.mixing.counts(position)
+        out = np.zeros(len(self.sizes), np.int64)
+        for start in range(0, position, _SCAN):
+            source, _ = self.at(np.arange(start, min(start + _SCAN, position)))
+            out += np.bincount(source, minlength=len(out))
+        return out
+
+
+@dataclass(frozen=True)
+class InverseSchedule(RuleSchedule):
+    """A mixing rule of the user's that can be asked backwards."""
+
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
+        assert isinstance(self.mixing, Invertible)
+        return self.mixing.places(source, k)
+
+
+@dataclass(frozen=True)
+class ByRule(Draws):
+    """A lane's share of a mixing rule of the user's, up to its own `size` where it has one; the
+    first input that ends, ends all.
+    """
+
+    rule: RuleSchedule
+    share: LaneShare
+    size: int | None
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        places = self.share.places(np.arange(position, position + n), 0)
+        places = places if self.size is None else places[places < self.size]
+        return self.rule.at(places)[0].tolist() if len(places) else []
+
+    def ended(
+        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+    ) -> tuple[Draws, Outcome]:
+        return self, "end"

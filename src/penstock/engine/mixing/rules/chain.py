@@ -1,0 +1,91 @@
+"""One input after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....errors import ConfigError
+from ....types import Ints, Json
+from ...base.cursors import as_int
+from ...base.rows import bounds_of
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
+
+
+@dataclass(frozen=True)
+class Chain(Rule):
+    """One input after the other."""
+
+    def schedule(self, sizes: Sequence[int | None]) -> Drawing:
+        if None in sizes[:-1]:
+            raise ConfigError(
+                "concat: an endless dataset hides all that comes after it; limit it first"
+            )
+        return ChainSchedule(tuple(sizes))
+
+    def draws(self, n: int, share: LaneShare) -> Draws:
+        return OneByOne(n)
+
+    def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
+        return any(inputs)
+
+    def describe(self) -> dict[str, Json]:
+        return {"mix": "concat"}
+
+
+@dataclass(frozen=True)
+class ChainSchedule:
+    """One input after the other."""
+
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        return None if self.sizes[-1] is None else sum(size or 0 for size in self.sizes)
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        starts = self._starts
+        source = np.searchsorted(starts[1:], positions, side="right").astype(np.int64)
+        return source, positions - starts[source]
+
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position."""
+        most = [(1 << 62) if size is None else size for size in self.sizes]
+        return np.clip(position - self._starts, 0, most)
+
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
+        sizes = np.asarray([1 << 62 if size is None else size for size in self.sizes], np.int64)
+        return np.where(k < sizes[source], self._starts[source] + k, -1)
+
+    @property
+    def _starts(self) -> Ints:
+        return bounds_of(np.asarray([size or 0 for size in self.sizes[:-1]], np.int64))
+
+
+@dataclass(frozen=True)
+class OneByOne(Draws):
+    """Input after input, `n` of them. `at` is the one being read."""
+
+    n: int
+    at: int = 0
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [self.at] * n if self.at < self.n else []
+
+    def ended(
+        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+    ) -> tuple[Draws, Outcome]:
+        return OneByOne(self.n, source + 1), "redraw"
+
+    def saved(self) -> Json:
+        return self.at
+
+    def restored(self, saved: Json, /) -> Draws:
+        return OneByOne(self.n, as_int(saved))

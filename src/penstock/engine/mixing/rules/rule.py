@@ -1,0 +1,97 @@
+"""What a rule of mixing is: whose turn it is, by position and one draw at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+from ....types import Ints, Json
+
+Outcome = Literal["again", "end", "redraw"]
+MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
+
+
+class Drawing(Protocol):
+    """Which input each position of a pass draws from, and which of its draws that is."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def passes(self) -> Ints: ...
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+    def counts(self, position: int, /) -> Ints: ...
+
+
+@runtime_checkable
+class Invertible(Protocol):
+    """A schedule with an inverse: the draws of each input before a position, the positions of draws
+    (or -1)."""
+
+    def counts(self, position: int, /) -> Ints: ...
+    def places(self, source: Ints, k: Ints, /) -> Ints: ...
+
+
+class Draws:
+    """A rule at run time. Immutable, so that trails can keep it.
+
+    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told
+    of an input's end right after its last sample instead of at the first draw that fails. `laps` is
+    how many passes of an input one pass takes at most. What goes `barren`, pass after pass without
+    a sample, is not begun again. A rule without anything to remember saves nothing.
+    """
+
+    @property
+    def eager(self) -> bool:
+        return False
+
+    @property
+    def laps(self) -> int:
+        return 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        raise NotImplementedError
+
+    def ended(
+        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+    ) -> tuple[Draws, Outcome]:
+        raise NotImplementedError
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
+
+
+class LaneShare(Protocol):
+    """A lane's share of the positions of a run: one in every round of so many `lanes`."""
+
+    @property
+    def lanes(self) -> int: ...
+    def places(self, rounds: Ints, run: int, /) -> Ints: ...
+
+
+class Rule:
+    """How inputs are woven: by position, where all of them have positions, and one draw at a time,
+    where an input ends when it ends. `named` says that inputs are known by their names and not by
+    their places, `unindexed` what keeps a mix from having positions whatever its inputs are.
+    """
+
+    named: ClassVar[bool] = False
+    unindexed: ClassVar[str | None] = None
+
+    def schedule(self, sizes: Sequence[int | None]) -> Drawing:
+        """The rule by position, over inputs of these lengths."""
+        raise NotImplementedError
+
+    def draws(self, n: int, share: LaneShare) -> Draws:
+        """The draws of a lane from `n` inputs whose lengths are not known."""
+        raise NotImplementedError
+
+    def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
+        """Whether a mix never ends, given which of its inputs never do."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Json]:
+        """What it is, for fingerprints."""
+        raise NotImplementedError

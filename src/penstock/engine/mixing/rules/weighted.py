@@ -1,0 +1,197 @@
+"""By weight: what was asked for, and the draws of a lane. By position it is a `Mixture`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ....errors import ConfigError
+from ....schedule import Counted, Schedule
+from ....types import Json
+from ...base.cursors import as_int, as_list
+from ..events import Event, Exhausted, MadeUp, event_from_json
+from ..made_up import ShareOf
+from ..mixture import Mixture
+from ..timeline import Stop
+from .rule import MANY, Draws, LaneShare, Outcome, Rule
+
+
+@dataclass(frozen=True)
+class Weighted(Rule):
+    """By weight: see `penstock.engine.mixing`. `events` are the changes made during a run, each
+    with the pass in which it was made; cursors carry them. `now` is the pass in which the run
+    stands, where that is a pass of the mixture. `lengths`
+    are the mean tokens of a sample of each input, where tokens are counted: found out once, when
+        the mixture is made.
+    `count` says what has the shares, and `made` what was put in for draws that were lost; `clock`
+    that tokens are counted by the clock, as all lengths are known.
+    """
+
+    weights: tuple[tuple[str, Any], ...] | Schedule | None
+    seed: int
+    block_size: int
+    stop: Stop
+    unit: Counted
+    max_epochs: float | tuple[tuple[str, float], ...] | None
+    temperature: float | None
+    events: tuple[tuple[int, Event], ...] = ()
+    past: Past | None = None
+    now: int | None = None
+    lengths: tuple[tuple[str, float], ...] | None = None
+    count: ShareOf = "drawn"
+    made: MadeUp | None = None
+    clock: bool = False
+
+    @cached_property
+    def compiled(self) -> dict[Any, Any]:
+        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans
+        and passes share what one of them has worked out.
+        """
+        return {}
+
+    named = True
+
+    def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
+        """Whether a mixture never ends; inputs of weight 0 do not count, and a cap ends only what
+        has a length."""
+        caps = self.max_epochs
+        capped = dict.fromkeys(names) if isinstance(caps, float | int) else dict(caps or ())
+        points: list[Mapping[str, float]] = [dict.fromkeys(names, 1.0)]
+        if isinstance(self.weights, Schedule):
+            points = [weights for _, weights in self.weights.points]
+        elif self.weights is not None:
+            points = [dict(self.weights)]
+        live = [
+            (name, goes)
+            for name, goes in zip(names, inputs, strict=True)
+            if any(p.get(name) for p in points)
+        ]
+        match self.stop:
+            case "restart":
+                return any(name not in capped or goes for name, goes in live)
+            case "first_exhausted":
+                return all(goes for _, goes in live)
+            case _:
+                return any(goes for _, goes in live)
+
+    def describe(self) -> dict[str, Json]:
+        asked = (
+            self.weights.to_json()
+            if isinstance(self.weights, Schedule)
+            else self.weights and dict(self.weights)
+        )
+        caps = dict(self.max_epochs) if isinstance(self.max_epochs, tuple) else self.max_epochs
+        return {
+            "mix": "weighted", "weights": asked, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
+            "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
+            **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
+            **({} if self.count == "drawn" else {"count": self.count}),
+            **({"clock": True} if self.clock else {}),
+        }  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True)
+class Past:
+    """The mixture that another one took over from at position `at` of a pass, what had happened to
+    it, and the mixture before it. `again` is how often that position had been given before, where a
+    slice gives the same in every pass.
+    """
+
+    mixture: Mixture
+    events: tuple[tuple[int, Event], ...]
+    lap: int
+    at: int
+    earlier: Past | None = None
+    again: int = 0
+
+
+@dataclass(frozen=True)
+class ByWeight(Draws):
+    """A lane's share of a weighted mixture over inputs of unknown length, of which it made so many
+    `passes`. The mixture is that of the run, but for the inputs that ended here.
+    """
+
+    mixture: Mixture
+    share: LaneShare
+    stop: Stop
+    caps: tuple[int | None, ...]
+    passes: tuple[int, ...]
+    over: bool = False
+
+    @property
+    def eager(self) -> bool:
+        return self.stop != "first_exhausted"
+
+    @property
+    def laps(self) -> int:
+        if self.stop in ("first_exhausted", "all_exhausted"):
+            return 1
+        return max(MANY if cap is None else cap for cap in self.caps)
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        places = self.share.places(np.arange(position, position + n), 0)
+        places = places[places < self.mixture.end_within(int(places[-1]) + 1)]
+        return [] if self.over else self.mixture.at(places)[0].tolist()
+
+    def ended(
+        self, source: int, position: int, drawn: Sequence[int], barren: bool, /
+    ) -> tuple[Draws, Outcome]:
+        passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
+        cap = self.caps[source]
+        if self.stop == "first_exhausted":
+            return replace(self, passes=passes), "end"
+        if barren or self.stop == "all_exhausted" or passes[source] == cap:
+            return self._dropped(source, position, passes, drawn)
+        if self.stop == "all_exhausted_oversample":
+            seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])
+            return replace(self, passes=passes, over=seen), "end" if seen else "again"
+        return replace(self, passes=passes), "again"
+
+    def _dropped(
+        self, source: int, at: int, passes: tuple[int, ...], drawn: Sequence[int]
+    ) -> tuple[Draws, Outcome]:
+        at *= self.share.lanes  # a position of the run
+        mixture = self.mixture.with_event(Exhausted(at, self.mixture.names[source], drawn[source]))
+        left = mixture.live(at)
+        return replace(
+            self, mixture=mixture, passes=passes, over=not left
+        ), "redraw" if left else "end"
+
+    def saved(self) -> Json:
+        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
+        return [list(self.passes), self.over, events]
+
+    def restored(self, saved: Json, /) -> Draws:
+        passes, over, events = as_list(saved, 3)
+        mixture = self.mixture
+        for event in map(event_from_json, events):
+            mixture = mixture.with_event(event)
+        passes = tuple(map(as_int, as_list(passes, len(self.passes))))
+        return replace(self, mixture=mixture, passes=passes, over=bool(over))
+
+
+def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
+    """How many whole passes each input may make."""
+    asked = (
+        dict(rule.max_epochs)
+        if isinstance(rule.max_epochs, tuple)
+        else dict.fromkeys(names, rule.max_epochs)
+    )
+    out = list[int | None]()
+    for name in names:
+        cap = asked.get(name)
+        if cap is not None and cap != int(cap):
+            raise ConfigError(
+                f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see its "
+                "steps), so only "
+                "whole passes can be counted"
+            )
+        out.append(None if cap is None else int(cap))
+    return tuple(out)

@@ -1,0 +1,172 @@
+"""Groups of `n` neighbours of one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...types import Ints, Json
+from ..base.groups import Neighbours
+from ..base.ints import distinct, within_reach
+from ..base.rows import Rows, bounds_of, empty_rows
+from ..streams.feed import Positions
+from ..streams.job import Grouping
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Every, Fixed, Last
+from ..streams.work import Work
+from .op import UNKNOWN, Before, Groups, Op, Standing
+from .tally import Tally
+
+
+class Batches:
+    """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below.
+
+    `run` are the rows of the run, under the batches of a tail. A rank that got a short batch has
+    come to the end of the
+    pass: behind that batch it stands where `run` does, so the state says which lanes have ended.
+    """
+
+    def __init__(self, stream: Stream, n: int, drop: bool, run: Stream | None = None) -> None:
+        self.tap, self.n, self.drop, self._run = Tap(stream), n, drop, run
+
+    def cursor(self) -> Json:
+        return self.tap.cursor()
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        return self.tap.stream, epoch, cursor
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self.tap.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self.tap.stream.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        size = self.n
+        values, rows, trail = self.tap.take(n * size)
+        total = len(values)
+        if self.drop and total % size:
+            total -= total % size
+        groups = [values[i : i + size] for i in range(0, total, size)]
+        if not groups:
+            return Chunk([], empty_rows(0), Fixed(None))
+        if total < len(values):
+            rows = rows.slice(0, total)
+        offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
+        trail = Every(trail, size, total)
+        if total % size and self._run is not None:
+            trail = Last(trail, len(groups), self._run.cursor())
+        return Chunk(groups, rows.grouped(offsets), trail)
+
+
+class BatchOp(Groups):
+    """Batches; the last of a pass is short, or dropped. `tuples`: they are the tuples of a zip."""
+
+    def __init__(self, flow: Op, n: int, drop: bool, tuples: bool) -> None:
+        super().__init__(flow)
+        self.n, self.drop, self.tuples = n, drop, tuples
+        below = flow.size if flow.indexed else None
+        self._size = None if below is None else below // n if drop else -(-below // n)
+
+    @property
+    def tail(self) -> bool:
+        return not self.tuples
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        if self.indexed and (opening.lane or not self.tail):
+            return opening.positions(self, laps)
+        below = opening.open(self.flow, laps)
+        if isinstance(below, Work) and isinstance(below.feed, Positions):
+            return below.then(Grouping(self.n, self.drop))
+        return Batches(below, self.n, self.drop, opening.given and opening.given[1])
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        if self.tuples:
+            return (
+                (leaf, None if packed else (among or self).ending, above) for leaf in self.leaves
+            )
+        return self.flow.places(above + 1, packed)
+
+    @property
+    def size(self) -> int | None:
+        return self._size
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, n = self.flow.size, self.n
+        within_reach(int(positions.max(initial=0)), n)
+        if below is None:
+            starts, counts = positions * n, np.full_like(positions, n)
+        else:
+            epoch = positions // (self._size or 1)
+            place = (positions - epoch * (self._size or 1)) * n
+            starts, counts = epoch * below + place, np.minimum(below - place, n)
+        bounds = bounds_of(counts)
+        samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
+        return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
+
+    def values(self, rows: Rows) -> Sequence[Any]:
+        return Neighbours(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
+
+    def begins(self, position: int) -> int:
+        """The position below at which a batch begins."""
+        below, size = self.flow.size, self._size
+        return (
+            position * self.n
+            if not (below and size)
+            else position // size * below + position % size * self.n
+        )
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        n, size, below = self.n, self._size, self.flow.size
+        found = self.flow.find(leaf, index, self.begins(low), self.begins(high), lap)
+        if size is None or below is None:
+            return distinct(found // n)
+        epoch = found // below
+        place = (found - epoch * below) // n
+        return distinct(
+            (epoch * size + place)[place < size]
+        )  # what lies behind the last whole batch may be dropped
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        below, size, found = self.flow.size, self._size, self.flow.nth(leaf, number)
+        if self.drop and below is not None and below % self.n:
+            return np.full(len(leaf), UNKNOWN)
+        if below is None or size is None:
+            return np.where(found < 0, found, found // self.n)
+        return np.where(found < 0, found, found // below * size + found % below // self.n)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        flow, below, size, n = self.flow, self.flow.size, self._size, self.n
+        if (
+            below is None
+            or size is None
+            or not self.drop
+            or below % n == 0
+            or start // size == stop // size
+        ):
+            return flow.count(tally, self.begins(start), self.begins(stop), times)
+        first, last = start // size, stop // size
+        flow.count(tally, self.begins(start), first * below + size * n, times)
+        if flow.steady and not tally.by_document:
+            flow.count(tally, 0, size * n, times * (last - first - 1))
+        else:
+            tally.look_at_passes(last - first, below)
+            for epoch in range(first + 1, last):
+                flow.count(tally, epoch * below, epoch * below + size * n, times)
+        flow.count(tally, last * below, self.begins(stop), times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.begins(position), lap, ahead)
+
+    def goes_round(self, stop: int) -> bool:
+        return self.flow.goes_round(self.begins(stop))
+
+    @property
+    def alike(self) -> bool:
+        return not self.drop and self.flow.alike

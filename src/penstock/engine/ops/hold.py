@@ -1,0 +1,395 @@
+"""Folds at run time: the only stream with a memory, and it remembers which items, never their data.
+
+Items are numbered as they are pulled. The cursor is the one of the flow below before the oldest
+item that is still held, the number of items pulled since, and the fold's carry with every item
+replaced by its number. Restoring pulls those items again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Carry, Fold, Item, Json, Part, Sizer
+from ..base.cursors import as_int, as_list, bad_cursor
+from ..base.random import key_of_pass
+from ..base.rows import Rows, bounds_of, empty_rows, join_rows
+from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
+from ..orders import WindowShuffle
+from ..packing import SOURCE, Apart, BestFit, FirstFit, group_in
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Fixed, Trail
+from .op import Groups, Op
+
+Group = Sequence[Item | Part]
+_LONGEST = 1 << 24  # no item is held while so many are pulled
+
+
+class Stretch(NamedTuple):
+    """Items `first, first+1, ...` as they were pulled: where they come from and the cursor before
+    each."""
+
+    first: int
+    rows: Rows
+    trail: Trail
+
+
+class Moment(NamedTuple):
+    """The state after one group came out: everything a cursor is made of."""
+
+    carry: Any
+    ready: tuple[Group, ...]
+    given: int  # so many of those were given out
+    number: int
+    flushed: bool
+    log: list[Stretch]
+    end: Trail
+
+    @property
+    def pending(self) -> tuple[Group, ...]:
+        return self.ready[self.given :]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The trail of groups."""
+
+    moments: Sequence[Moment]
+
+    def at(self, count: int, /) -> Json:
+        return cursor_of(self.moments[count])
+
+
+class Holding:
+    """A fold over a stream."""
+
+    def __init__(
+        self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
+    ) -> None:
+        self.tap, self.fold, self.size, self.key, self.names = Tap(stream), fold, size, key, names
+        self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
+        self._reset(0)
+
+    def _reset(self, epoch: int) -> None:
+        self._key = key_of_pass(self.key, epoch)
+        self._carry: Any = self.fold.init(self._key)
+        self._ready: tuple[Group, ...] = ()
+        self._given, self._number, self._flushed = 0, 0, False
+        self._log, self._limit = list[Stretch](), 64
+
+    def cursor(self) -> Json:
+        return cursor_of(self._moment())
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        at, first, number, *_ = (None, 0, 0) if cursor is None else as_list(cursor, 6)
+        return (
+            self.tap.stream,
+            epoch,
+            at + as_int(number) - as_int(first) if isinstance(at, int) else at,
+        )
+
+    def _moment(self) -> Moment:
+        return Moment(
+            self._carry,
+            self._ready,
+            self._given,
+            self._number,
+            self._flushed,
+            self._log,
+            self.tap.behind(),
+        )
+
+    def close(self) -> None:
+        self.tap.stream.close()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._reset(epoch)
+        if cursor is None:
+            return self.tap.seek(epoch, None)
+        below, first, number, carry, pending, flushed = as_list(cursor, 6)
+        self.tap.seek(epoch, below)
+        self._number = as_int(first)
+        again, held = as_int(as_int(number) - self._number, _LONGEST), dict[int, Item]()
+        while again:
+            chunk = self.tap.take(min(again, 1024))
+            if not chunk.values:
+                raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
+            held |= {
+                number: self._item(number, value)
+                for number, value in enumerate(chunk.values, self._number)
+            }
+            self._took(chunk)
+            again -= len(chunk.values)
+        self._carry = decode(carry, held, getattr(self.fold, "restored", None))
+        self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
+
+    def _item(self, number: int, value: Any) -> Item:
+        if self._by_len and isinstance(value, Mapping):
+            raise _no_length(self.fold, cast("Mapping[str, Any]", value))
+        return Item(number, self.size.of(value), value)
+
+    def _took(self, chunk: Chunk) -> None:
+        """Items went into the carry."""
+        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._number += len(chunk.values)
+
+    def _trim(self) -> None:
+        """Forget the way back to items that are gone. Trails made so far keep the old list."""
+        oldest = min(numbers((self._carry, self._ready[self._given :])), default=self._number)
+        keep = max(0, bisect_right(self._log, oldest, key=lambda stretch: stretch.first) - 1)
+        self._log = self._log[keep:]
+        self._limit = 2 * len(self._log) + 64
+
+    def pull(self, n: int, /) -> Chunk:
+        groups, rows, moments = list[Group](), list[Rows](), [self._moment()]
+        while len(groups) < n:
+            if self._given == len(self._ready):
+                if self._flushed:
+                    break
+                self._step()
+                continue
+            group = self._ready[self._given]
+            self._given += 1
+            groups.append(group)
+            rows.append(self._rows(group))
+            moments.append(self._moment())
+        if not groups:
+            return Chunk([], empty_rows(0), Fixed(None))
+        offsets = bounds_of(np.asarray([len(group) for group in groups], np.int64))
+        return Chunk(list(groups), join_rows(rows).grouped(offsets), Moments(moments))
+
+    def _step(self) -> None:
+        """One item into the fold, or the end of the pass."""
+        chunk = self.tap.take(1)
+        if chunk.values:
+            ready = self._take(chunk.values[0], chunk.rows)
+        else:
+            ready, self._carry, self._flushed = (
+                self.fold.flush(self._carry),
+                self.fold.init(self._key),
+                True,
+            )
+        self._ready, self._given = tuple(group for group in ready if len(group)), 0
+        if chunk.values:
+            self._took(chunk)
+            if len(self._log) > self._limit:
+                self._trim()
+
+    def _take(self, value: Any, rows: Rows) -> Sequence[Group]:
+        item = self._item(self._number, value)
+        if isinstance(self.fold, Apart):
+            by = self.fold.by
+            group = self.names[int(rows.leaf[0])] if by == SOURCE else group_in(value, by)
+            self._carry, ready = self.fold.take(self._carry, item, group)
+        else:
+            self._carry, ready = self.fold.step(self._carry, item)
+        return ready
+
+    def _rows(self, group: Group) -> Rows:
+        """Where the items of a group come from; pieces of a document get part numbers of their
+        own."""
+        found, starts = list[Rows](), list[int]()
+        for member in group:
+            item, start = (member.item, member.start) if isinstance(member, Part) else (member, 0)
+            stretch = self._log[
+                bisect_right(self._log, item.number, key=lambda stretch: stretch.first) - 1
+            ]
+            row = stretch.rows.slice(item.number - stretch.first, item.number - stretch.first + 1)
+            found.append(row)
+            starts += [start] * len(row.leaf)
+        rows = join_rows(found)
+        return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
+
+
+def cursor_of(moment: Moment) -> Json:
+    """The cursor of a moment: six entries, plain JSON."""
+    oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
+    below = moment.end.at(0)
+    if oldest < moment.number:
+        stretch = moment.log[
+            bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1
+        ]
+        below = stretch.trail.at(oldest - stretch.first)
+    carry, pending = encode(moment.carry), encode_groups(moment.pending)
+    return [below, oldest, moment.number, carry, pending, moment.flushed]
+
+
+class HoldOp(Groups):
+    """A fold over items whose sizes are not known beforehand."""
+
+    def __init__(
+        self, flow: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]
+    ) -> None:
+        super().__init__(flow)
+        self.indexed = False
+        self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        lane, lanes = opening.share[:2]
+        key = self.key + lane & (1 << 64) - 1
+        return Holding(
+            opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key, self.names
+        )
+
+
+def _no_length(fold: Fold, sample: Mapping[str, Any]) -> ConfigError:
+    """`len` of a mapping counts its keys: groups by that are of any number of tokens."""
+    step = "batch_by_tokens()" if isinstance(fold, BatchByTokens) else "bucket_by_length()"
+    key = next((key for key, value in sample.items() if hasattr(value, "__len__")), "input_ids")
+    return ConfigError(
+        f"{step}: a sample is a mapping of {', '.join(map(repr, sample))}, and its len() is the "
+        "number of its keys: "
+        f"say what counts, such as size=lambda x: len(x[{key!r}])"
+    )
+
+
+def shared(fold: Fold, lanes: int) -> Fold:
+    """A lane's share of a fold: buffers, windows and open rows are those of the run. A few there
+    are in any case, or a lane could neither shuffle nor choose.
+    """
+    match fold:
+        case ShuffleBuffer(n):
+            return replace(fold, n=_share(n, lanes, 2))
+        case WindowShuffle(n):
+            return replace(fold, window=_share(n, lanes, 2))
+        case Apart(inner):
+            return replace(fold, fold=shared(inner, lanes))
+        case FirstFit():
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4))
+        case BestFit():
+            window = _share(fold.window, lanes, 64)
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4), window=window)
+        case _:
+            return fold
+
+
+def _share(n: int, lanes: int, least: int) -> int:
+    return max(-(-n // lanes), min(n, least))
+
+
+def _one(value: Any) -> int:
+    return 1
+
+
+# ---------------------------------------------------------------- carries as JSON
+
+
+def numbers(tree: Any) -> list[int]:
+    """The numbers of all items in a carry."""
+    out, todo = list[int](), [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Item):
+            out.append(node.number)
+        elif isinstance(node, Part):
+            out.append(node.item.number)
+        elif isinstance(node, dict):
+            todo.extend(cast("dict[str, Any]", node).values())
+        elif isinstance(node, list | tuple):
+            todo.extend(cast("Sequence[Any]", node))
+    return out
+
+
+def encode(tree: Any) -> Json:
+    """A carry as JSON: items as numbers, tuples and dicts marked so that they come back as they
+    were."""
+    if isinstance(tree, Item):
+        return {"@": tree.number}
+    if isinstance(tree, Part):
+        return {"@": [tree.item.number, tree.start, tree.stop]}
+    if isinstance(tree, dict):
+        return {"{": [[key, encode(value)] for key, value in cast("dict[Any, Any]", tree).items()]}
+    if isinstance(tree, list | tuple):
+        entries = cast("Sequence[Any]", tree)
+        mark = "(" if isinstance(tree, tuple) else "["
+        if entries and all(isinstance(entry, Item) for entry in entries):
+            return {mark + "@": [entry.number for entry in entries]}
+        inner = [encode(entry) for entry in entries]
+        return {"(": inner} if mark == "(" else inner
+    if (
+        tree is None
+        or isinstance(tree, bool | int | str)
+        or (isinstance(tree, float) and isfinite(tree))
+    ):
+        return tree
+    raise TypeError(
+        f"a fold keeps {_shown(tree)} in its carry; carries are made of items, parts, tuples, "
+        "lists, dicts and plain "
+        "numbers or strings, so that they can be saved as JSON"
+    )
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
+
+
+def encode_groups(groups: Sequence[Group]) -> Json:
+    """Groups that wait as JSON: just the numbers where each is one item, as behind a shuffle
+    buffer."""
+    if groups and all(len(group) == 1 and isinstance(group[0], Item) for group in groups):
+        return {"1": [number for group in groups for number in numbers(group)]}
+    return [encode(group) for group in groups]
+
+
+def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
+    """The groups that `encode_groups` saved."""
+    if isinstance(saved, dict):
+        waiting = cast("dict[str, Any]", saved).get("1")
+        return tuple([item] for item in decode({"[@": waiting}, held))
+    groups: Any = decode(saved, held)
+    if not isinstance(groups, list) or not all(map(_is_group, cast("list[Any]", groups))):
+        raise bad_cursor(saved, "groups of this pipeline's folds")
+    return tuple(cast("list[Group]", groups))
+
+
+def _is_group(group: Any) -> bool:
+    return (
+        bool(group)
+        and isinstance(group, list)
+        and all(isinstance(one, Item | Part) for one in cast("Any", group))
+    )
+
+
+def decode(
+    tree: Json, held: dict[int, Item], restored: Callable[[Carry], Carry] | None = None
+) -> Any:
+    """The carry that `encode` saved, with the items put back, as its fold makes it of that."""
+    try:
+        carry = _decode(tree, held)
+        return restored(carry) if restored else carry
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise bad_cursor(tree, "a carry of this pipeline's folds") from error
+
+
+def _decode(tree: Any, held: dict[int, Item]) -> Any:
+    if isinstance(tree, list):
+        return [_decode(entry, held) for entry in cast("list[Any]", tree)]
+    if not isinstance(tree, dict):
+        return tree
+    ((mark, body),) = cast("dict[str, Any]", tree).items()
+    match mark:
+        case "@" if isinstance(body, list):
+            number, start, stop = cast("list[int]", body)
+            if as_int(start) > as_int(stop):
+                raise ValueError(f"a part from {start} to {stop}")
+            return Part(held[number], start, stop)
+        case "@":
+            return held[body]
+        case "(@":
+            return tuple(held[number] for number in body)
+        case "[@":
+            return [held[number] for number in body]
+        case "(":
+            return tuple(_decode(entry, held) for entry in body)
+        case "{":
+            return {key: _decode(value, held) for key, value in body}
+        case _:
+            raise ValueError(mark)

@@ -1,0 +1,334 @@
+"""What every node of a compiled tree can be asked.
+
+An op answers about positions: which samples lie there (`locate`, integers only, nothing is read),
+    what they are
+(`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how far its inputs
+were drawn (`before`). `OneInput` passes every question on: an op says only what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints, Json, Path, Source
+from ..base.rows import Rows
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream
+from .seek import At, holding
+from .tally import Tally
+from .tokens import Lengths, Sums
+
+Standing: TypeAlias = "tuple[int, Op | None, int]"
+"""A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
+
+UNKNOWN = -2
+"""A position that arithmetic does not tell."""
+
+
+class Before(NamedTuple):
+    """How far an input was drawn: up to which position, in which lap of what gives the same samples
+    again and again. `ahead` says that what is to come may still be of what was drawn; `first`, that
+    nothing before it ever is.
+    """
+
+    op: Op
+    position: int
+    lap: int
+    ahead: bool
+    first: int = 0
+
+
+class Op:
+    """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth`
+    how many levels of groups its items have; `inputs` what lies below.
+    """
+
+    inputs: tuple[Op, ...] = ()
+    depth: int = 0
+    indexed: bool = True
+    """Whether its n-th item can be computed without those before; where not, it can only be
+    streamed."""
+    source: Source | None = None  # what the values are read from, where that is all
+
+    @property
+    def size(self) -> int | None:
+        raise NotImplementedError
+
+    @property
+    def tail(self) -> bool:
+        """Whether batches are the last thing that decides on groups: how long they are is then no
+        part of the run."""
+        return False
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        """The samples behind positions; `laps` is how often each of them was gone through
+        before."""
+        raise NotImplementedError
+
+    def values(self, rows: Rows) -> Sequence[Any]:
+        """The items that rows are: a list, or what is `Columnar` for the step above."""
+        raise NotImplementedError
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        """Its items one after the other, as one lane or rank has them."""
+        return opening.positions(self, laps)
+
+    # ------------------------------------------------------------ backwards
+
+    def find(self, leaf: int, index: Ints, low: int, high: int, lap: int = 0) -> Ints:
+        """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf,
+        sorted, each once. In passes that are not told there are none.
+        """
+        if high <= low or not len(index) or self.size == 0:
+            return np.zeros(0, np.int64)
+        return self._find(leaf, index, low, high, lap)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        raise NotImplementedError
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        """The positions of the samples of these numbers of leaves, as they come; `UNKNOWN` where
+        arithmetic does not tell.
+        """
+        return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    # ------------------------------------------------------------ sums
+
+    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None:
+        """Add to a tally what lies at positions `[start, stop)`, so many times."""
+        if stop <= start:
+            return
+        if tally.by_document and self.leaf is not None:
+            tally.documents(self, start, stop, times)
+        else:
+            self._count(tally, start, stop, times)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        tally.one_by_one(self, start, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        """Add, by leaf, the tokens of everything before a position, so many times."""
+        lengths.sums(self).before(position, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        """A position at which a token begins, or one not long before it, and the tokens before that
+        position."""
+        return holding(self, token, lengths)
+
+    def summed(self, lengths: Lengths) -> Sums:
+        """Sums of lengths over its passes, where no other op tells them."""
+        return Sums(self, lengths)
+
+    def known(self) -> tuple[object, Json] | None:
+        """The source whose samples it gives in another order, and which that is; None for anything
+        else."""
+        return None
+
+    def once(self, out: Ints) -> None:
+        """Note how many different samples of each leaf there are to draw from: its length, or what
+        slices leave."""
+        for each in self.inputs:
+            each.once(out)
+
+    # ------------------------------------------------------------ how far
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        """How far the inputs were drawn where everything before a position was given; nothing of an
+        input that is not drawn from in its own order.
+        """
+        raise NotImplementedError
+
+    def stands(self, position: int, ahead: bool = False) -> tuple[int, int] | None:
+        """Of a mixture: the pass and the place in it up to which everything before a position was
+        drawn."""
+        return None
+
+    def under_way(self, position: int) -> bool:
+        """Whether a part was given of what comes in an order keyed by the names of the inputs
+        below."""
+        return False
+
+    def goes_round(self, stop: int) -> bool:
+        """Whether positions before this one go more than once through a slice of several
+        sources."""
+        return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
+
+    @property
+    def mixture(self) -> Path | None:
+        """The place of the mixture that this is, or that these steps lie on."""
+        return None
+
+    def reached(self, position: int) -> int | None:
+        """Where that mixture stands when everything before a position of a pass was given; None
+        where it cannot be said.
+        """
+        for mix, (lap, epoch, place, _) in _standing(Before(self, position, 0, False)):
+            if mix.mixture == self.mixture and not lap:
+                return epoch * (mix.size or 0) + place
+        return None
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        """Where the leaves stand, for what is to take the place of a bad sample: the leaf, what it
+        is exchanged in (`among`, the top of a line of steps that keep single samples; None in a
+        pack, which leaves a hole), and how many levels of groups stand above.
+        """
+        for each in self.inputs:
+            yield from each.places(above, packed)
+
+    @property
+    def ending(self) -> Op:
+        """The part of a line of steps that has passes, where the whole is repeated for ever."""
+        return self
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def mixed(self) -> bool:
+        """Whether several sources are drawn from in turn somewhere in it."""
+        return any(each.mixed for each in self.inputs)
+
+    @property
+    def leaf(self) -> int | None:
+        """The only leaf of a flow of single samples; None if there are several, or groups."""
+        return None
+
+    @property
+    def steady(self) -> bool:
+        """Whether the same stretch of any two passes holds as many samples of each leaf."""
+        return False
+
+    @property
+    def alike(self) -> bool:
+        """Whether every pass gives the same samples, in whatever order."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """The positions after which a flow of one leaf gives the same samples again, in whatever
+        order."""
+        assert self.size is not None
+        return self.size
+
+    @property
+    def settled(self) -> int:
+        """The lap from which on all are alike: an exclusion may begin within one."""
+        return max((each.settled for each in self.inputs), default=0)
+
+    @property
+    def remixed(self) -> int:
+        """The lap from which on all draw from the same sources: a mixture may have been changed in
+        an earlier one."""
+        return max((each.remixed for each in self.inputs), default=0)
+
+    @property
+    def since(self) -> int:
+        """The position from which on all that edits leave out is left out."""
+        return max((each.since for each in self.inputs), default=0)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers of all leaves."""
+        return tuple(leaf for each in self.inputs for leaf in each.leaves)
+
+
+def first_lap_only(how: str) -> ConfigError:
+    """The error for a mixture that is changed in a later lap, where not all laps could be told."""
+    return ConfigError(
+        "a mixture that is gone through again (a slice or a limit gives the same samples in every "
+        f"pass), and {how}, "
+        "can be changed in its first pass only"
+    )
+
+
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int, bool]]:
+    """Where the mixtures at and below an op stand, by identity, when everything before a position
+    was given: in which lap of what gives the same samples again and again, in which pass, at which
+    place of it; whether an op above is `under_way`.
+    """
+    return {id(mix): place for mix, place in _standing(Before(op, position, 0, False))}
+
+
+def _standing(given: Before, held: bool = False) -> Iterator[tuple[Op, tuple[int, int, int, bool]]]:
+    op, position, lap, ahead, _ = given
+    held = held or op.under_way(position)
+    if (place := op.stands(position, ahead)) is not None:
+        yield op, (lap, *place, held)
+    for below in op.before(position, lap, ahead):
+        yield from _standing(below, held)
+
+
+class OneInput(Op):
+    """An op over one other, which it passes every question on to."""
+
+    def __init__(self, flow: Op) -> None:
+        self.flow, self.inputs, self.depth, self.indexed = flow, (flow,), flow.depth, flow.indexed
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.flow.places(above, packed, among or self)
+
+    @property
+    def ending(self) -> Op:
+        return self.flow.ending if self.size is None else self
+
+    @property
+    def mixture(self) -> Path | None:
+        return self.flow.mixture
+
+    @property
+    def size(self) -> int | None:
+        return self.flow.size
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        return self.flow.locate(positions, laps)
+
+    def values(self, rows: Rows) -> Sequence[Any]:
+        return self.flow.values(rows)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        return self.flow.find(leaf, index, low, high, lap)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else self.flow.nth(leaf, number)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        self.flow.count(tally, start, stop, times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, lap, ahead)
+
+    @property
+    def leaf(self) -> int | None:
+        return self.flow.leaf
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.flow.steady
+
+    @property
+    def alike(self) -> bool:
+        return self.flow.alike
+
+    @property
+    def period(self) -> int:
+        return self.flow.period
+
+
+class Groups(OneInput):
+    """An op whose items are groups of those below."""
+
+    def __init__(self, flow: Op) -> None:
+        super().__init__(flow)
+        self.depth = flow.depth + 1
+
+    @property
+    def leaf(self) -> int | None:
+        return None

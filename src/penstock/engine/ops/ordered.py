@@ -1,0 +1,42 @@
+"""Which op an order is."""
+
+from __future__ import annotations
+
+from ...types import Order
+from ..orders import (
+    AllBut,
+    BucketShuffle,
+    Gap,
+    Pick,
+    Portion,
+    Repeat,
+    RepeatEach,
+    Replay,
+    Slice,
+    Told,
+    WindowShuffle,
+)
+from .buckets import BucketOp
+from .gaps import GapOp, ToldOp
+from .op import Op
+from .order import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
+from .repeat_each import RepeatEachOp
+
+_OPS: dict[type, type[OrderOp]] = {
+    Repeat: OrderOp,
+    RepeatEach: RepeatEachOp,
+    BucketShuffle: BucketOp,
+    WindowShuffle: WindowOp,
+    Slice: RoundOp,
+    Replay: RoundOp,
+    Pick: PickOp,
+    Portion: PortionOp,
+    AllBut: PortionOp,
+    Gap: GapOp,
+    Told: ToldOp,
+}
+
+
+def ordered(flow: Op, order: Order, key: int) -> OrderOp:
+    """The op of an order; one from outside gives every position of a pass once."""
+    return _OPS.get(type(order), PassOp)(flow, order, key)

@@ -1,0 +1,245 @@
+"""Packs whose lengths are known: groups that a fold decides ahead of time, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from ...types import Fold, Ints
+from ..base.ints import distinct, within_reach
+from ..base.progress import Progress
+from ..base.random import key_of_pass
+from ..base.rows import Rows, empty_rows, join_rows
+from ..packing import (
+    Apart,
+    BestFit,
+    ConcatSplit,
+    FirstFit,
+    Layout,
+    Windows,
+    by_sums,
+    fitted,
+    inner_of,
+    plan,
+    settled,
+)
+from .op import OneInput, Op
+from .packed import Counted, PackedOp, lapped, ranks
+from .passes import PassesOp
+from .tally import Tally
+
+_SAMPLED = 1 << 14  # documents
+_LOCATED = 1 << 22  # documents looked up at a time
+
+
+class Pass(NamedTuple):
+    """One pass of what is packed: its samples, their tokens, the groups that they make; `own` says
+    that these are what the fold gives for this pass.
+    """
+
+    rows: Rows
+    sizes: Ints
+    plan: Layout
+    own: bool
+
+
+def passes_of(op: Op) -> PassesOp | None:
+    """The mixture that ends and was changed, where its passes are those of an op."""
+    while isinstance(op, OneInput):
+        op = op.flow
+    return op if isinstance(op, PassesOp) and op.now is not None else None
+
+
+class PackOp(PackedOp):
+    """Groups that a fold decides from lengths alone; each pass is planned when it is first asked
+    for.
+
+    All passes hold as many groups as the first, see `penstock.engine.packing.fitted`.
+    """
+
+    def __init__(
+        self, flow: Op, fold: Fold, key: int, counted: Counted, node: int, names: Sequence[str]
+    ) -> None:
+        super().__init__(flow, counted, node)
+        self.fold, self.key = fold, key
+        inner = inner_of(fold)
+        self.row_length = (
+            inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
+        )
+        self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
+        self._apart = 1 if self._groups is None else len(flow.leaves)
+        self._plans = dict[int, Pass]()
+        if by_sums(fold) and not isinstance(fold, ConcatSplit):
+            self.together = Windows(fold, self.multiple, self._apart).rows
+
+    @property
+    def size(self) -> int:
+        return len(self._first.plan)
+
+    @cached_property
+    def _first(self) -> Pass:
+        return self._planned(self._reference)
+
+    @cached_property
+    def _reference(self) -> int:
+        """The pass that the others have as many groups as: the first that is told."""
+        passes = passes_of(self.flow)
+        return passes.first if passes else 0
+
+    def planned(self, epoch: int) -> Pass:
+        """The samples of a pass and the groups that they make."""
+        if epoch == self._reference:
+            return self._first
+        if (found := self._plans.get(epoch)) is None:
+            found = self._planned(epoch)
+            while len(self._plans) > 1:  # threads may look at this pass and the next
+                self._plans.pop(next(iter(self._plans)), None)
+            self._plans[epoch] = found
+        return found
+
+    def _planned(self, epoch: int) -> Pass:
+        samples = cast(int, self.flow.size)
+        within_reach(epoch, samples)
+        parts = [empty_rows(self.flow.depth)] if not samples else []
+        with Progress("look up the documents to pack", samples, "documents") as progress:
+            for start in range(0, samples, _LOCATED):
+                places = np.arange(start, min(start + _LOCATED, samples))
+                parts.append(self.flow.locate(places + epoch * samples, np.zeros_like(places)))
+                progress.more(len(places))
+        rows = join_rows(parts)
+        sizes = self.lengths.of(rows) + self.extra
+        groups, key = self._group(rows), self._key(epoch)
+        if epoch == self._reference:
+            return Pass(
+                rows, sizes, plan(self.fold, sizes, key, self.multiple, groups, self._apart), True
+            )
+        first = self._first
+        before = self._group(first.rows)
+        if (
+            np.array_equal(sizes, first.sizes)
+            and np.array_equal(groups, before)
+            and key == self._key(self._reference)
+        ):
+            return Pass(rows, sizes, first.plan, True)
+        own = plan(self.fold, sizes, key, self.multiple, groups, self._apart)
+        if len(own) == len(first.plan):
+            return Pass(rows, sizes, own, True)
+        kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
+        return Pass(
+            rows, sizes, fitted(own, kinds, first.plan, was, self.fold, self.multiple), False
+        )
+
+    def _group(self, rows: Rows) -> Ints:
+        """The group of each document."""
+        return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
+
+    def _kinds(self, sizes: Ints, groups: Ints) -> Ints:
+        """A number for each document, the same for those that may take each other's place."""
+        return sizes if self._groups is None else sizes * len(self._groups) + groups
+
+    def _key(self, epoch: int) -> int:
+        """The key of a pass: windows have an order of rows for each, other folds go by their carry
+        alone."""
+        return key_of_pass(self.key, epoch) if self._in_windows else self.key
+
+    @property
+    def _in_windows(self) -> bool:
+        return by_sums(self.fold) and not isinstance(self.fold, ConcatSplit)
+
+    def under_way(self, position: int) -> bool:
+        return self._in_windows and position % self.size > 0
+
+    @property
+    def is_large(self) -> bool:
+        """True if a pass has so many documents that plans estimate its rows from a sample."""
+        return cast(int, self.flow.size) > _SAMPLED
+
+    def sampled(self) -> Rows:
+        if not self.is_large:
+            places = np.arange(self.size)
+            return self.locate(places, np.zeros_like(places))
+        places = np.arange(_SAMPLED)
+        documents = self.flow.locate(places, np.zeros_like(places))
+        sizes = self.lengths.of(documents) + self.extra
+        made = plan(
+            self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
+        )
+        bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
+        pieces = slice(0, int(bounds[-1]))  # rows at the end would have gone on to be filled
+        return self.parts(
+            documents.take(made.item[pieces]), made.start[pieces], made.stop[pieces], bounds
+        )
+
+    def drawn(self, position: int) -> int:
+        """How many samples of the flow below had to be seen to decide on the groups before a
+        position."""
+        epoch, place = divmod(position, self.size or 1)
+        samples = cast(int, self.flow.size)
+        if not place:
+            return epoch * samples
+        made = self.planned(epoch)
+        if not made.own:
+            return (epoch + 1) * samples
+        of = self._group(made.rows)
+        return epoch * samples + settled(
+            self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
+        )
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        epoch = positions // self.size
+        parts = list[Rows]()
+        edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
+        for a, b in pairwise([*edges.tolist(), len(epoch)]):
+            made, place = self.planned(int(epoch[a])), positions[a:b] - epoch[a] * self.size
+            found, bounds, pieces = made.plan, *made.plan.pieces(place)
+            documents = made.rows.take(found.item[pieces])
+            parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
+        return lapped(join_rows(parts), laps) if parts else empty_rows(self.depth)
+
+    # ------------------------------------------------------------ questions
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        size = self.size
+
+        def rows(epoch: int) -> Ints:
+            """The rows of a pass that hold a part of these documents."""
+            samples, _, made, _ = self.planned(epoch)
+            mine = (samples.leaf == leaf) & np.isin(samples.index, index)
+            pieces = np.flatnonzero(mine[made.item])
+            return distinct(np.searchsorted(made.bounds, pieces, side="right") - 1)
+
+        passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
+        told = [epoch for epoch in epochs if passes is None or passes.told(epoch)]
+        found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
+        return found[(found >= low) & (found < high)]
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """A document counts in the row in which it begins, its tokens where they are."""
+        size = self.size
+
+        def part(a: int, b: int, epoch: int, times: int = times) -> None:
+            rows, _, made, _ = self.planned(epoch)
+            pieces = slice(int(made.bounds[a]), int(made.bounds[b]))
+            leaf, taken = rows.leaf[made.item[pieces]], made.stop[pieces] - made.start[pieces]
+            begun = leaf[made.start[pieces] == 0]
+            tally.samples += np.bincount(begun, minlength=len(tally.samples)) * times
+            np.add.at(tally.tokens, leaf, taken * times)
+
+        first, last = start // size, stop // size
+        if first == last:
+            return part(start - first * size, stop - first * size, first)
+        part(start - first * size, size, first)
+        if isinstance(inner_of(self.fold), FirstFit | BestFit) and self.flow.alike:
+            part(
+                0, size, 0, times * (last - first - 1)
+            )  # documents stay whole: every pass has as many of each
+        else:
+            tally.look_at_passes(last - first, self.flow.size or 0)
+            for epoch in range(first + 1, last):
+                part(0, size, epoch)
+        if stop > last * size:
+            part(0, stop - last * size, last)

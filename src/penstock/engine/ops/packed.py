@@ -1,0 +1,248 @@
+"""Rows of documents whose lengths are known, whoever decides which documents they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DataError
+from ...types import Ints, Sizer, Source
+from ..base.fallback import log_fallback
+from ..base.ints import FAR
+from ..base.rows import HOLE, Rows
+from ..base.sizes import Derived
+from ..base.spans import Spans, Stored, join_spans
+from ..packing import Columns, Missing, Pieces
+from ..streams.step import Failed, listed
+from .batch import BatchOp
+from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing, first_lap_only
+from .tokens import Lengths
+
+_FEW = 16  # documents of each source
+
+
+class Counted(NamedTuple):
+    """How documents are counted where they are packed: by their lengths, `extra` tokens more each,
+    and all of that multiples of `multiple`. Without the padding they have the `plain` lengths, and
+    `added` tokens more.
+    """
+
+    lengths: Lengths
+    extra: int
+    multiple: int
+    plain: Lengths
+    added: int
+
+    @classmethod
+    def by(cls, size: Sizer | None, lengths: Lengths) -> Counted:
+        """As a sizer says."""
+        extra, multiple = (size.extra, size.multiple) if size else (0, 1)
+        if size is None or multiple == 1:
+            return cls(lengths, extra, 1, lengths, extra)
+        return cls(
+            Lengths([Derived(each, size.counted) for each in lengths.by_leaf]),
+            0,
+            multiple,
+            lengths,
+            extra,
+        )
+
+
+class PackedOp(Groups):
+    """Groups of parts of documents. `node` numbers it among the ops that leave marks."""
+
+    def __init__(self, flow: Op, counted: Counted, node: int) -> None:
+        super().__init__(flow)
+        (self.lengths, self.extra, self.multiple, self.plain, self.extra_each), self.node = (
+            counted,
+            node,
+        )
+
+    @property
+    def remixed(self) -> int:
+        """None: rows are the same in every lap."""
+        if super().remixed:
+            raise first_lap_only("packed below that")
+        return 0
+
+    def drawn(self, position: int) -> int:
+        """How many samples of the flow below had to be seen to decide on the groups before a
+        position."""
+        raise NotImplementedError
+
+    row_length: int | None = None
+    """The tokens of a row; None of batches."""
+
+    together: int = 0
+    """How many rows are packed at a time, the last of a pass with what is left; 0 where no row
+    depends on what comes later.
+    """
+
+    def sampled(self) -> Rows:
+        """A window of its rows, the first of the first pass, without packing the whole."""
+        raise NotImplementedError
+
+    def plain_tokens(self, documents: int) -> int:
+        """The tokens of the first so many documents, without padding."""
+        out = np.zeros(len(self.plain.by_leaf), np.int64)
+        self.flow.tokens(documents, self.plain, out)
+        return int(out.sum()) + documents * self.extra_each
+
+    def parts(self, documents: Rows, start: Ints, stop: Ints, bounds: Ints) -> Rows:
+        """Groups of documents, each from token `start` to `stop`."""
+        documents.part = documents.part + start
+        documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
+        return documents.grouped(bounds)
+
+    def values(self, rows: Rows) -> Sequence[Any]:
+        inner = rows.ungrouped()
+        first = inner.firsts()[:-1]
+        starts, stops = rows.marks[self.node][first], rows.marks[~self.node][first]
+        columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
+        return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+
+    def _documents(self, rows: Rows, groups: Ints) -> Sequence[Any]:
+        """The documents of groups; one that cannot be read is shown by the first of its group that
+        can."""
+        if HOLE not in rows.marks:
+            try:
+                found = self._spans(rows)
+            except Exception as error:
+                read = listed(self.flow.values(rows))  # finds out which document it was
+                log_fallback("pack", error)
+                return read
+            return listed(self.flow.values(rows)) if found is None else found
+        gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
+        there = np.flatnonzero(~gone)
+        found = dict(
+            zip(
+                there.tolist(),
+                self.flow.values(rows.take(there)) if len(there) else [],
+                strict=True,
+            )
+        )
+        values = list[Any]()
+        for a, b in pairwise(groups.tolist()):
+            shown = next((found[i] for i in range(a, b) if i in found), None)
+            for i in range(a, b):
+                if i not in found and shown is None:
+                    shown = self._another(rows.slice(i, i + 1))
+                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
+        return values
+
+    @cached_property
+    def _stored(self) -> dict[int, Source | None]:
+        """What the documents of each leaf lie in: what is packed by lengths that are known is read
+        and nothing else."""
+        return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
+
+    def _spans(self, rows: Rows) -> Spans | None:
+        """Return the places of documents; None if they do not lie end to end."""
+        if rows.levels or not len(rows):
+            return None
+        if len(rows) < _FEW * len(self._stored):
+            return None  # by the source, that takes longer than reading them
+        order = np.argsort(rows.leaf, kind="stable")
+        found = list[Spans]()
+        for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
+            source = self._stored[int(rows.leaf[some[0]])]
+            spans = source.spans(rows.index[some]) if isinstance(source, Stored) else None
+            if spans is None:
+                return None
+            found.append(spans)
+        return join_spans(found, order)
+
+    def _length(self, rows: Rows, i: int) -> int:
+        flat = rows.firsts()[i]
+        return int(self.lengths.by_leaf[int(rows.leaf[flat])][rows.index[flat]])
+
+    def _another(self, rows: Rows) -> Any:
+        """Another document of a source, to show the form of one that cannot be read."""
+        size = len(self.lengths.by_leaf[int(rows.leaf[0])])
+        for step in range(1, 17):
+            with suppress(Failed):
+                return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
+        raise DataError(
+            "pack: neither a document nor the 16 that follow it in its source can be read"
+        )
+
+    # ------------------------------------------------------------ questions
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.drawn(position), lap, position % (self.size or FAR) > 0)
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.flow.places(above + 1, True)
+
+    def goes_round(self, stop: int) -> bool:
+        return self.flow.goes_round(self.drawn(stop))
+
+    @property
+    def steady(self) -> bool:
+        return False
+
+    @property
+    def alike(self) -> bool:
+        return False
+
+
+def _reads(op: Op) -> Iterator[Op]:
+    """The sources below."""
+    if not op.inputs:
+        yield op
+    for each in op.inputs:
+        yield from _reads(each)
+
+
+def ranks(flow: Op, names: Sequence[str]) -> Ints:
+    """The place of each leaf of a flow among the others by name, so that no order in which they
+    were written counts."""
+    out = np.zeros(len(names), np.int64)
+    out[sorted(flow.leaves, key=names.__getitem__)] = np.arange(len(flow.leaves))
+    return out
+
+
+def packed_before(op: Op, position: int) -> range:
+    """The positions before one of whose rows an earlier end of the pass would make others, and
+    perhaps some before
+    them: the last window takes what fills no other.
+    """
+    if isinstance(op, PackedOp):
+        if not op.together or not op.size or not position:
+            return range(position, position)
+        epoch, place = divmod(position - 1, op.size)
+        return range(epoch * op.size + max(place // op.together - 1, 0) * op.together, position)
+    below = op.before(position) if isinstance(op, OneInput) else ()
+    many = max(
+        (each.position - packed_before(each.op, each.position).start for each in below), default=0
+    )
+    if many and isinstance(op, BatchOp):
+        many = -(-many // op.n) + 1
+    return range(max(position - many, 0), position)
+
+
+def window_ends(op: Op, position: int) -> bool:
+    """Whether a window of whole documents ends at a position: those before it decide on nothing
+    after it."""
+    if isinstance(op, PackedOp):
+        return bool(op.together) and not op.under_way(position)
+    below = [*op.before(position)] if isinstance(op, OneInput) else []
+    return bool(below) and all(window_ends(each.op, each.position) for each in below)
+
+
+def lapped(rows: Rows, laps: Ints) -> Rows:
+    """Groups, each so many laps later."""
+    if laps.any():
+        rows.epoch = rows.epoch + np.repeat(laps, np.diff(rows.firsts()))
+    return rows

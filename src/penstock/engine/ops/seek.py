@@ -1,0 +1,176 @@
+"""Which sample of a flow holds a token: by sums of lengths, from rough ones to exact ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from ...types import Ints
+from ..base.rows import Rows, bounds_of
+from .tally import Tally
+from .tokens import At, Lengths, Summed
+
+NEAR = 1024  # documents looked at one by one
+BEFORE = (
+    NEAR // 8
+)  # so many before the one that is looked for is where a guess goes: in few cases it is after it
+_CLOSE = 4 * NEAR  # documents that are on average as long as others,
+_TRIES = 8  # unless that takes more steps
+_TOGETHER = 256  # documents of a block that is remembered
+_HELD = 64  # blocks
+
+
+class Sought(Summed, Protocol):
+    """What can also be counted."""
+
+    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None: ...
+
+
+def searched(
+    tokens: Callable[[int, Lengths], int], lengths: Lengths, token: int, mean: float
+) -> At:
+    """A document that begins at a token or not long before it, found from how long documents are on
+    average."""
+    guess = int(token / mean)
+    for each in (lengths.about, lengths.nearly):
+        guess = _roughly(lambda document, each=each: tokens(document, each), token, guess, mean)
+    return _search(lambda document: tokens(document, lengths), token, guess, mean)
+
+
+def _roughly(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> int:
+    """Where that is about, by a rough way to add up: what few documents hold is not added up
+    anew."""
+    last, usual = At(0, 0), mean
+    for _ in range(_TRIES):
+        at = At(guess, tokens(guess))
+        if (
+            at.document != last.document
+            and (at.token - last.token) / (at.document - last.document) > usual / 2
+        ):
+            mean = (at.token - last.token) / (at.document - last.document)
+        step = int((token - at.token) / mean) - BEFORE
+        guess, last = max(at.document + step, 0), at
+        if abs(step) <= _CLOSE:
+            break
+    return guess
+
+
+def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> At:
+    """The same exactly, where a guess is tried first."""
+    low, high, tries = At(0, 0), None, 0
+    last, usual = At(0, 0), mean
+    while token - low.token > NEAR // 2 * usual and (
+        high is None or high.document - low.document > NEAR
+    ):
+        tries += 1
+        if high is None:  # further, and sooner or later by leaps
+            guess = max(guess, low.document + 1, 2 * low.document if tries > 3 else 0)
+        else:
+            guess = min(max(guess, low.document + 1), high.document - 1)
+            if tries % 4 == 0:  # lengths may be anything: no more steps than halving takes, about
+                guess = (low.document + high.document) // 2
+        at = At(guess, tokens(guess))
+        low, high = (at, high) if at.token <= token else (low, at)
+        if at.document != last.document and at.token != last.token:
+            mean = (at.token - last.token) / (at.document - last.document)
+        guess += int((token - at.token) / mean) - BEFORE
+        last = at
+    return low
+
+
+class Metered:
+    """Where the tokens of a flow lie, by its positions; each sample has `extra` more than its
+    length."""
+
+    def __init__(self, flow: Sought, lengths: Lengths, extra: int = 0) -> None:
+        self.flow, self._lengths, self.extra = flow, lengths, extra
+
+    @cached_property
+    def mean(self) -> float:
+        """The tokens of a document, about."""
+        many = min(self.flow.size or NEAR, NEAR)
+        return max(1.0, self.tokens(many) / max(many, 1))
+
+    def tokens(self, document: int, /) -> int:
+        """The tokens before a document."""
+        return int(self.by_leaf(document).sum())
+
+    def by_leaf(self, document: int, lengths: Lengths | None = None) -> Ints:
+        """The same of every leaf."""
+        lengths = self._lengths if lengths is None else lengths
+        out = np.zeros(len(lengths.by_leaf), np.int64)
+        self.flow.tokens(document, lengths, out)
+        if self.extra:
+            tally = Tally(len(out))
+            self.flow.count(tally, 0, document)
+            out += tally.samples * self.extra
+        return out
+
+    def lengths(self, start: int, stop: int, /) -> Ints:
+        """The tokens of documents."""
+        return self.some(start, stop)[1]
+
+    def some(self, start: int, stop: int) -> tuple[Rows, Ints]:
+        """What documents are, and their tokens."""
+        positions = np.arange(start, stop)
+        rows = self.flow.locate(positions, np.zeros_like(positions))
+        return rows, self._lengths.of(rows) + self.extra
+
+    def near(self, token: int, /) -> At:
+        """A document that begins at a token or not long before it."""
+        if not self.extra:
+            return self.flow.holding(token, self._lengths)
+        return searched(
+            lambda k, lengths: int(self.by_leaf(k, lengths).sum()), self._lengths, token, self.mean
+        )
+
+
+class BlockMeter(Metered):
+    """The same of a flow that is drawn from without an end, asked for the same neighbourhoods again
+    and again: blocks of documents are remembered, with the tokens before each.
+    """
+
+    def __init__(self, flow: Sought, lengths: Lengths) -> None:
+        super().__init__(flow, lengths)
+        self._blocks = dict[int, tuple[Ints, Ints]]()
+
+    def _block(self, number: int) -> tuple[Ints, Ints]:
+        """The tokens of the documents of a block, and those before each of them and after the
+        last."""
+        held = self._blocks
+        if (found := held.get(number)) is None:
+            sizes = super().lengths(number * _TOGETHER, (number + 1) * _TOGETHER)
+            found = sizes, bounds_of(sizes) + super().tokens(number * _TOGETHER)
+            while len(held) >= _HELD:  # threads look at neighbouring places
+                held.pop(next(iter(held)), None)
+            held[number] = found
+        return found
+
+    def tokens(self, document: int, /) -> int:
+        number, place = divmod(document, _TOGETHER)
+        return int(self._block(number)[1][place])
+
+    def lengths(self, start: int, stop: int, /) -> Ints:
+        if stop - start > _TOGETHER:
+            return super().lengths(start, stop)
+        number, place = divmod(start, _TOGETHER)
+        sizes = self._block(number)[0][place : place + stop - start]
+        if len(sizes) < stop - start:
+            sizes = np.concatenate([sizes, self._block(number + 1)[0][: stop - start - len(sizes)]])
+        return sizes
+
+
+def holding(flow: Sought, token: int, lengths: Lengths) -> At:
+    """A position of a flow at which a token begins, or one not long before."""
+    meter = Metered(flow, lengths)
+    if (mean := lengths.means.get(id(flow))) is None:
+        mean = lengths.means[id(flow)] = meter.mean
+    found = searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, mean)
+    if found.document > NEAR:
+        lengths.means[id(flow)] = max(
+            found.token / found.document, 1.0
+        )  # what is asked next lies as far, or so
+    return found

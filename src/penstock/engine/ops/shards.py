@@ -1,0 +1,271 @@
+"""A source that can only be read in sequence: shards one after the other, each read by one lane."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from ...errors import StateError
+from ...sources.identity import UNKNOWN, is_unidentified, knows, value_digest
+from ...types import Json, Shards
+from ..base.cursors import as_int, as_list, bad_cursor
+from ..base.rows import Rows, empty_rows
+from ..streams.clock import Clock
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.retry import patiently
+from ..streams.step import Leaf
+from ..streams.stream import Stream
+from ..streams.trail import Chunk, Fixed
+from .op import Op
+
+_LONGEST = 1 << 36  # rows of a shard: they are passed one by one
+
+
+class Shelf:
+    """The shards of a source, of which one is open: it is read on where it stands, or opened at
+    another row."""
+
+    def __init__(self, leaf: Leaf, clock: Clock | None) -> None:
+        self._leaf, self._shards, self._clock = leaf, cast(Shards, leaf.source), clock
+        self.names = list(self._shards.names())
+        self.close()
+
+    def close(self) -> None:
+        self._rows: Iterator[Any] = iter(())
+        self._at: tuple[int, int] | None = None
+
+    def read(self, shard: int, row: int, n: int) -> list[Any]:
+        """Up to `n` rows of a shard from `row` on."""
+        read = partial(patiently, partial(self._read, shard, row, n))
+        return read() if self._clock is None else self._clock.reading(self._leaf.name, read)
+
+    def _read(self, shard: int, row: int, n: int) -> list[Any]:
+        at, self._at = self._at, None  # whatever is thrown, the next try opens the shard anew
+        try:
+            if at != (shard, row):
+                self._rows = self._shards.open(self.names[shard], row)
+            values = list(islice(self._rows, n))
+        except Exception as error:
+            error.add_note(f"penstock: in {self._leaf.name}, shard {self.names[shard]}")
+            raise
+        self._at = shard, row + len(values)
+        if not values:
+            self.close()
+        return values
+
+
+class Witness(NamedTuple):
+    """A row of a shard that was read, and the digest of its sample: what is read there after a
+    resume must be equal."""
+
+    row: int
+    digest: str
+
+
+_Place: TypeAlias = tuple[int, int, int]
+"""A row: the pass, the shard, and its number there."""
+
+
+class Sharded:
+    """Every `lanes`-th shard from the `lane`-th on, one after the other; the cursor is the shard
+    and the row.
+
+    Of a source that nothing else identifies, it has the last witness before that row as well. What
+    is read from a cursor on begins there, and is refused where it is another sample.
+    """
+
+    def __init__(
+        self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Clock | None = None
+    ) -> None:
+        self.leaf, self._lane, self._lanes = leaf, lane, lanes
+        self._shelf, self._watched = (
+            Shelf(leaf, clock),
+            is_unidentified(leaf.source) or not knows(type(leaf.source)),
+        )
+        self._expected = dict[
+            _Place, tuple[str, int]
+        ]()  # of all lanes that share this: digests, and where they stand
+        self._equal = set[_Place]()
+        self.seek(0, None)
+
+    def cursor(self) -> Json:
+        return _cursor(self._shard, self._row, self._witness)
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        shard, row, *known = (
+            [self._lane, 0] if cursor is None else as_list(cursor, 3 if _has_witness(cursor) else 2)
+        )
+        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row, _LONGEST)
+        self._witness = _witness_of(known[0], self._row) if known else None
+        self._unchecked = False
+        if self._witness and (place := (epoch, self._shard, self._witness.row)) not in self._equal:
+            _, stop = self._expected.get(place, ("", self._row))
+            self._expected[place], self._unchecked = (
+                (self._witness.digest, min(stop, self._row)),
+                True,
+            )
+
+    def close(self) -> None:
+        self._shelf.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        if self._unchecked and self._witness:
+            self._pass((self._epoch, self._shard, self._witness.row), self._row)
+        while self._shard < len(self._shelf.names):
+            if values := self._shelf.read(self._shard, self._row, n):
+                before, found = self._witness, self._witnesses(values)
+                chunk = Chunk(
+                    values,
+                    self._rows(len(values)),
+                    _ShardTrail(self._shard, self._row, before, found),
+                )
+                self._row, self._witness = self._row + len(values), found[-1] if found else before
+                return chunk
+            self._shard, self._row, self._witness = self._shard + self._lanes, 0, None
+        return Chunk([], empty_rows(0), Fixed(None))
+
+    def _witnesses(self, values: Sequence[Any]) -> Sequence[Witness]:
+        """The first rows, and later every so many, so that witnesses cost next to nothing."""
+        if not self._watched:
+            return ()
+        rows = range(self._row, self._row + len(values))
+        wanted = [row for row in rows if row < _FIRST or row % _EVERY == 0]
+        return [
+            self._compared((self._epoch, self._shard, row), values[row - self._row])
+            for row in wanted
+        ]
+
+    def check(self) -> None:
+        """Compare the first sample of which a cursor tells; others are compared when they are
+        read."""
+        for place, (_, stop) in sorted(self._expected.items())[:1]:
+            self._pass(place, stop)
+
+    def _pass(self, place: _Place, stop: int) -> None:
+        """Compare the sample at a place, and go on to a row."""
+        _, shard, row = place
+        self._compared(place, *(self._shelf.read(shard, row, 1) or [None]))
+        row += 1
+        while row < stop and (more := len(self._shelf.read(shard, row, stop - row))):
+            row += more
+        self._unchecked = False
+
+    def _compared(self, place: _Place, value: Any) -> Witness:
+        """A sample as a witness; refused where a cursor says that it was another one."""
+        _, shard, row = place
+        found, (expected, _) = (
+            Witness(row, value_digest(value)),
+            self._expected.get(place, (UNKNOWN, 0)),
+        )
+        if UNKNOWN not in (expected, found.digest) and expected != found.digest:
+            raise StateError(
+                f"{self.leaf.name!r} is not what it was: sample {row} of "
+                f"{self._shelf.names[shard]!r} is another one "
+                "than in the run of the state, so samples would be given again or never. Seed what "
+                "shuffles in its "
+                "function (seed=), or, where only details of the samples are random, say what they "
+                "are by "
+                "from_iterable(..., identity='v1') or digest() of Shards; on_mismatch='adopt' "
+                "takes them all the same"
+            )
+        if self._expected.pop(place, None):
+            self._equal.add(place)
+        return found
+
+    def _rows(self, n: int) -> Rows:
+        index = np.arange(self._row, self._row + n)
+        zeros = np.zeros_like(index)
+        return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
+
+
+_FIRST, _EVERY = 8, 64  # rows that are witnesses: so many at first, then one of so many
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardTrail:
+    shard: int
+    row: int
+    before: Witness | None
+    found: Sequence[Witness]
+
+    def at(self, count: int, /) -> Json:
+        number = bisect_left(self.found, self.row + count, key=lambda witness: witness.row)
+        return _cursor(
+            self.shard, self.row + count, self.found[number - 1] if number else self.before
+        )
+
+
+def _cursor(shard: int, row: int, witness: Witness | None) -> Json:
+    return [shard, row] if witness is None else [shard, row, {"witness": [*witness]}]
+
+
+def _has_witness(cursor: Json) -> bool:
+    return isinstance(cursor, list) and len(cursor) == 3
+
+
+def _witness_of(told: Any, row: int) -> Witness:
+    held = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    found = as_list(held.get("witness"))
+    if not isinstance(found[1], str):
+        raise bad_cursor(found[1], "a digest")
+    return Witness(as_int(found[0], row), found[1])
+
+
+def without_witnesses(cursor: Any) -> Any:
+    """A cursor, at whatever depth, that is taken whatever the samples before it are."""
+    if isinstance(cursor, dict):
+        return {
+            name: without_witnesses(each) for name, each in cast("dict[str, Any]", cursor).items()
+        }
+    if not isinstance(cursor, list):
+        return cursor
+    held = cast("list[Any]", cursor)
+    return [
+        without_witnesses(each)
+        for each in held
+        if not (isinstance(each, dict) and "witness" in each)
+    ]
+
+
+class ShardsOp(Op):
+    """Shards at work."""
+
+    indexed = False
+
+    def __init__(self, named: Leaf, clock: Clock | None) -> None:
+        self.named, self.clock = named, clock
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        lane, lanes, mine = opening.share[:3]
+        if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
+            return self._opened(opening, lane, lanes)
+        if len(mine) < lanes:
+            _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
+        return opening.dealt(self, lambda: self._opened(opening, 0, 1), laps)
+
+    def _opened(self, opening: Opening, lane: int, lanes: int) -> Sharded:
+        found = Sharded(self.named, lane, lanes, self.clock)
+        opening.hired.witnesses.append(found.check)
+        return found
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        return (self.named.number,)
+
+
+@lru_cache(1000)
+def _tell_read_by_all(name: str, shards: int, lanes: int, ranks: int) -> None:
+    """Said once."""
+    logging.getLogger("penstock").warning(
+        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it "
+        "and keeps its "
+        "share; more shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""How many samples of each source a stretch of positions holds: by arithmetic, and one by one only
+where an order mixes sources anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+import numpy as np
+
+from ...types import Ints
+from ..base.progress import Progress
+from ..base.rows import Rows
+
+_SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
+_SHORT, _LONG = (
+    1 << 12,
+    1 << 17,
+)  # samples: shorter passes take as long, and of longer ones some are looked at anyway
+
+
+class Located(Protocol):
+    """Whatever says which samples lie at positions."""
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+
+
+class Uncountable(Exception):
+    """More samples would be looked at, one after the other, than a tally may."""
+
+
+_limit = ContextVar[int | None]("samples that the present count may look at", default=None)
+
+
+def require_countable_passes(passes: int, samples: int) -> None:
+    """Raise `Uncountable` if a count with a limit must add up more passes, each of so many samples,
+    than it may."""
+    limit = _limit.get()
+    if limit is not None and passes * _cost_of_pass(samples) > limit:
+        raise Uncountable
+
+
+def _cost_of_pass(samples: int) -> int:
+    return min(max(samples, _SHORT), _LONG)
+
+
+class Tally:
+    """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch.
+    `packs` are the nodes that mark where the parts of samples begin and end; a sample counts where
+    its first part is.
+
+    A subclass that asks `by_document` is told of stretches of single sources instead (`documents`),
+    each where it lies: stretches that hold as many samples, but others, are then not counted in the
+    place of each other.
+
+    Where arithmetic does not tell what endless stretches hold, it looks at about `most` samples of
+    them, no more.
+    """
+
+    by_document = False
+
+    def __init__(self, leaves: int, packs: Sequence[int] = (), most: int | None = None) -> None:
+        self.samples, self.tokens = np.zeros((2, leaves), np.int64)
+        self.packs, self._left = packs, most
+
+    def look_at(self, samples: int) -> None:
+        """Note that so many samples are about to be looked at, one after the other.
+
+        Raises:
+            Uncountable: if that is more than the tally may.
+        """
+        if self._left is not None:
+            self._left -= samples
+            if self._left < 0:
+                raise Uncountable
+
+    def look_at_passes(self, passes: int, samples: int) -> None:
+        """Note that so many passes of so many samples are about to be looked at, one after the
+        other."""
+        self.look_at(passes * _cost_of_pass(samples))
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Apply the limit of this tally to `require_countable_passes`, however deep below it is
+        asked."""
+        token = _limit.set(self._left)
+        try:
+            yield
+        finally:
+            _limit.reset(token)
+
+    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+        """Add what lies at positions `[start, stop)` of an op of a single source."""
+        raise NotImplementedError
+
+    def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
+        """Add what lies at positions `[start, stop)`, by looking at each."""
+        with Progress("count samples", stop - start, "positions") as progress:
+            for at in range(start, stop, _SCAN):
+                positions = np.arange(at, min(at + _SCAN, stop))
+                self.add(op.locate(positions, np.zeros_like(positions)), times)
+                progress.more(len(positions))
+
+    def add(self, rows: Rows, times: int) -> None:
+        """Add samples that were located."""
+        begun = np.ones(len(rows.leaf), np.bool_)
+        for node in self.packs:
+            if node in rows.marks:
+                begun &= rows.marks[node] == 0
+                np.add.at(self.tokens, rows.leaf, (rows.marks[~node] - rows.marks[node]) * times)
+        self.samples += np.bincount(rows.leaf[begun], minlength=len(self.samples)) * times
+
+
+def by_lap(
+    start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]
+) -> None:
+    """A stretch of laps that are all the same: the end of one, whole ones, the beginning of one."""
+    first, last = start // period, stop // period
+    if first == last:
+        return part(start - first * period, stop - first * period, times)
+    part(start - first * period, period, times)
+    if last - first > 1:
+        part(0, period, times * (last - first - 1))
+    part(0, stop - last * period, times)
+
+
+def laps_of(place: Ints, period: int, low: int, high: int) -> Ints:
+    """All positions in a range that are at these places of a period."""
+    laps = np.arange(low // period, (high - 1) // period + 1) * period
+    found = (laps[:, None] + np.sort(place)).ravel()
+    return found[(found >= low) & (found < high)]

@@ -1,0 +1,345 @@
+"""Tokens before a position: sums of lengths, by leaf.
+
+Most ops tell them by arithmetic from those below. Where an order puts samples of a pass anywhere,
+the lengths of a pass are added up once, and the sums of some are kept; where passes differ too,
+those of all passes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ...sources.totals import Added, Totals
+from ...types import Ints, Json, Sizes
+from ..base.rows import Rows, bounds_of
+from ..base.sizes import Capped, chunks
+from ..grouping.pack import negative
+from .kept import identified, in_order, kept
+from .tally import require_countable_passes
+
+_BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
+_GRAIN = 64  # positions, of one leaf, of which a sum is kept
+_CHUNK = 1 << 18  # positions looked up at a time
+_ENDLESS = 1 << 20  # positions that count as a pass of what has none
+
+
+class At(NamedTuple):
+    """A document, and the token at which it begins."""
+
+    document: int
+    token: int
+
+
+class Summed(Protocol):
+    """What lengths are added up of."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def alike(self) -> bool: ...
+    @property
+    def leaves(self) -> tuple[int, ...]: ...
+    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
+    def holding(self, token: int, lengths: Lengths, /) -> At: ...
+    def summed(self, lengths: Lengths, /) -> Sums: ...
+    def known(self) -> tuple[object, Json] | None: ...
+
+
+class Lengths:
+    """The length of every sample of every leaf, and the sums made of them."""
+
+    def __init__(self, by_leaf: Sequence[Sizes], most: int | None = None) -> None:
+        self.by_leaf, self.most = tuple(by_leaf), most
+        self.least = dict[int, int]()  # the least length of a leaf, where it is known
+        self.means = dict[int, float]()  # of ops that were searched in
+        self._ends = dict[int, Ints]()
+        self._sums = dict[int, Sums]()
+
+    def of(self, rows: Rows) -> Ints:
+        """Of the samples that rows are."""
+        out = np.empty(len(rows.leaf), np.int64)
+        if len(out) and (rows.leaf == rows.leaf[0]).all():
+            return self.by_leaf[int(rows.leaf[0])][rows.index].astype(np.int64)
+        for leaf in np.flatnonzero(np.bincount(rows.leaf)).tolist():
+            where = rows.leaf == leaf
+            out[where] = self.by_leaf[leaf][rows.index[where]]
+        return out
+
+    def total(self, leaf: int) -> int:
+        """The tokens of a leaf."""
+        return int(self._blocks(leaf)[-1])
+
+    def until(self, leaf: int, place: int) -> int:
+        """How many tokens lie before a sample of a leaf."""
+        if not place:
+            return 0
+        block = place // _BLOCK
+        return int(self._blocks(leaf)[block]) + int(
+            self.by_leaf[leaf][block * _BLOCK : place].sum(dtype=np.int64)
+        )
+
+    def holding(self, leaf: int, token: int) -> tuple[int, int]:
+        """The sample of a leaf that holds one of its tokens, and the tokens before it."""
+        blocks = self._blocks(leaf)
+        block = max(int(np.searchsorted(blocks, token, side="right")) - 1, 0)
+        ends = np.cumsum(
+            self.by_leaf[leaf][block * _BLOCK : (block + 1) * _BLOCK], dtype=np.int64
+        ) + int(blocks[block])
+        place = int(np.searchsorted(ends, token, side="right"))
+        return block * _BLOCK + place, int(ends[place - 1]) if place else int(blocks[block])
+
+    def _blocks(self, leaf: int) -> Ints:
+        """The tokens before every so many samples of a leaf, and in all."""
+        if leaf not in self._ends:
+            parts, start = [np.zeros(0, np.int64)], 0
+            for part in chunks(self.by_leaf[leaf]):
+                if (least := int(part.argmin())) >= 0 and part[least] < 0:
+                    raise negative(start + least, int(part[least]))
+                parts.append(np.add.reduceat(part, np.arange(0, len(part), _BLOCK), dtype=np.int64))
+                start += len(part)
+            self._ends[leaf] = bounds_of(np.concatenate(parts))
+        return self._ends[leaf]
+
+    def sums(self, op: Summed) -> Adding:
+        """The sums over an op that tells none."""
+        return self.exactly(op)
+
+    def exactly(self, op: Summed) -> Sums:
+        """The same, each sample by its own length."""
+        if id(op) not in self._sums:
+            self._sums[id(op)] = op.summed(self)
+        return self._sums[id(op)]
+
+    @cached_property
+    def about(self) -> Lengths:
+        """The same, but that samples are as long as those of their pass are on average: no pass is
+        looked at for it."""
+        return _About(self)
+
+    @cached_property
+    def nearly(self) -> Lengths:
+        """The same, but that samples are as long as the few around them are on average: none is
+        looked up for it."""
+        return _Nearly(self)
+
+    def cut(self, most: int) -> Lengths:
+        """The same of samples that keep so many tokens at most."""
+        return Lengths([Capped(lengths, most) for lengths in self.by_leaf], most)
+
+    def none_empty(self, leaf: int) -> bool:
+        """Whether every sample of a leaf has a token."""
+        if leaf not in self.least:
+            parts = (int(part.min(initial=1)) for part in chunks(self.by_leaf[leaf]))
+            self.least[leaf] = min(parts, default=1)
+        return self.least[leaf] > 0
+
+    def any_token(self, leaf: int) -> bool:
+        """Whether any sample of a leaf has one."""
+        sizes = self.by_leaf[leaf]
+        return bool(sizes[:_GRAIN].any()) or any(part.any() for part in chunks(sizes))
+
+    def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
+        """Add what a few samples hold, by looking at each."""
+        if stop > start:
+            positions = np.arange(start, stop)
+            rows = op.locate(positions, np.zeros_like(positions))
+            np.add.at(out, rows.leaf, self.of(rows) * times)
+
+
+class _About(Lengths):
+    """Lengths whose sums are means."""
+
+    def __init__(self, exact: Lengths) -> None:
+        super().__init__(exact.by_leaf, exact.most)
+        self.exact = exact
+        self._means = dict[int, Means]()
+
+    def _blocks(self, leaf: int) -> Ints:
+        return self.exact._blocks(leaf)
+
+    def sums(self, op: Summed) -> Adding:
+        if id(op) not in self._means:
+            self._means[id(op)] = Means(op, self.exact)
+        return self._means[id(op)]
+
+
+class _Nearly(_About):
+    """Lengths whose sums are exact at every so many samples only."""
+
+    def sums(self, op: Summed) -> Adding:
+        return Between(self.exact.exactly(op))
+
+
+class Adding(Protocol):
+    """Sums, however exact."""
+
+    def before(self, position: int, out: Ints, times: int) -> None: ...
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None: ...
+
+
+class Means:
+    """About as many tokens of an op as its first pass lets expect."""
+
+    def __init__(self, op: Summed, lengths: Lengths) -> None:
+        self.span = op.size or _ENDLESS
+        whole = np.zeros(len(lengths.by_leaf), np.int64)
+        op.tokens(self.span, lengths, whole)
+        self._whole = [(leaf, int(whole[leaf])) for leaf in op.leaves]
+
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass."""
+        return sum(whole for _, whole in self._whole)
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.span)
+        for leaf, whole in self._whole:
+            out[leaf] += whole * (epoch * times)
+        self.within(epoch, place, out, times)
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        for leaf, whole in self._whole:
+            out[leaf] += whole * place // self.span * times
+
+
+class Between:
+    """About as many tokens of an op as the sums around a position let expect."""
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass, where all are alike."""
+        return int(self.sums.whole().sum())
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.sums.span)
+        self.sums.until(epoch, out, times)
+        self.within(epoch, place, out, times)
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        out[self.sums.leaves] += self.sums.nearly(epoch, place) * times
+
+
+class Sums:
+    """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in
+    place of passes."""
+
+    def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
+        self.op, self.lengths = op, lengths
+        self.span, self.alike = (
+            (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
+        )
+        self.leaves = np.asarray(op.leaves)
+        self._place = np.zeros(len(lengths.by_leaf), np.int64)
+        self._place[self.leaves] = np.arange(len(op.leaves))
+        self.grain = grain or _GRAIN * len(op.leaves)
+        self._passes = dict[int, Totals]()
+        self._totals = [
+            np.zeros(len(op.leaves), np.int64)
+        ]  # of all passes before the n-th, where they differ
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.span)
+        self.until(epoch, out, times)
+        self.within(epoch, place, out, times)
+
+    def until(self, epoch: int, out: Ints, times: int) -> None:
+        """Add the tokens of all passes before one."""
+        out[self.leaves] += self._until(epoch) * times
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        if place:
+            block, start = place // self.grain, epoch * self.span + place // self.grain * self.grain
+            out[self.leaves] += self.edge(epoch, block) * times
+            self.lengths.between(self.op, start, epoch * self.span + place, out, times)
+
+    def nearly(self, epoch: int, place: int) -> Ints:
+        """About as many, on a straight line between two sums."""
+        block, over = divmod(place, self.grain)
+        near = self.edge(epoch, block)
+        if over:
+            more = self.edge(epoch, block + 1) - near
+            near = near + more * over // min(self.grain, self.span - block * self.grain)
+        return near
+
+    def holding(self, epoch: int, token: int) -> tuple[int, int]:
+        """The place of a pass of which a sum is kept that is the last before a token of the pass;
+        the tokens before."""
+        block, before = self._in_pass(epoch).holding(token)
+        return min(block * self.grain, self.span), before
+
+    def whole(self) -> Ints:
+        """The tokens of each leaf in a pass, where all are alike."""
+        held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
+        return (self._in_pass(0) if held is None else held).whole
+
+    def _until(self, epoch: int) -> Ints:
+        if self.alike:
+            return self.whole() * epoch if epoch else self._totals[0]
+        require_countable_passes(epoch, self.span)
+        while len(self._totals) <= epoch:
+            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).whole)
+        return self._totals[epoch]
+
+    def edge(self, epoch: int, block: int) -> Ints:
+        """The tokens of each leaf before a block of a pass."""
+        return self._in_pass(epoch).before(block)
+
+    def _in_pass(self, epoch: int) -> Totals:
+        """The tokens of each leaf in every so many places of a pass."""
+        if (found := self._passes.get(epoch)) is None:
+            found = self._added_up(epoch)
+            while len(self._passes) > 1:  # threads may look at this pass and the next
+                self._passes.pop(next(iter(self._passes)), None)
+            self._passes[epoch] = found
+        return found
+
+    def _added_up(self, epoch: int) -> Totals:
+        """The same, of lengths that are looked up one by one, on all cores; kept, where they are of
+        a source."""
+        what = self._told(epoch)
+        found = kept(what, lambda: self._looked_up(epoch))
+        for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
+            self.lengths.least[leaf] = found.least
+        return found
+
+    def _told(self, epoch: int) -> Mapping[str, Json] | None:
+        """By what the sums of a pass are known again."""
+        if (known := self.op.known()) is None:
+            return None
+        source, order = known
+        return identified(
+            source, {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most}
+        )
+
+    def _looked_up(self, epoch: int) -> Added:
+        grain, many = self.grain, len(self.leaves)
+        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
+
+        def look(start: int, stop: int) -> tuple[Ints, int]:
+            places = np.arange(start, stop)
+            rows = self.op.locate(places + epoch * self.span, np.zeros_like(places))
+            part = np.zeros((-(-len(places) // grain)) * many, np.int64)
+            lengths = self.lengths.of(rows)
+            np.add.at(part, (places - start) // grain * many + self._place[rows.leaf], lengths)
+            return part.reshape(-1, many), int(lengths.min(initial=1 << 62))
+
+        for part, low in in_order(
+            "add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain
+        ):
+            sums[at : at + len(part)] = part
+            at, least = at + len(part), min(least, low)
+        return Added(sums, least)

@@ -1,0 +1,190 @@
+"""A flow of one source without some of its samples: the next of the same flow take their places.
+
+Draw `k` gives the `k`-th sample that is not left out. What is left out comes up equally often in
+every pass, wherever an order puts it, so whole passes are counted by arithmetic and only the pass
+asked for is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints
+from ..base.ints import distinct
+from ..base.rows import Rows
+from .op import Before, OneInput, Op
+from .tokens import Lengths
+
+_HELD = 64  # passes whose gaps are kept
+_FEW = 8  # and that are looked up one by one
+
+
+@dataclass
+class Gaps:
+    """A flow with gaps: pairs of the position below from which on samples are left out, and where
+    these come up in a stretch of positions below. `period` is the length of a pass below.
+    """
+
+    name: str
+    period: int
+    gaps: tuple[tuple[int, Callable[[int, int], Ints]], ...]
+    _held: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False)
+
+    def __post_init__(self) -> None:
+        self.down(np.zeros(1, np.int64))  # refuses now what leaves nothing
+
+    def down(self, positions: Ints) -> Ints:
+        """The positions below of draws."""
+        begins, first, kept = self._stretches
+        stretch = np.searchsorted(first, positions, side="right") - 1
+        epoch, place = np.divmod(positions - first[stretch], kept[stretch])
+        begin = (epoch + begins[stretch]) * self.period
+        gaps, of_pass = self._gaps_of(begin)
+        # The i-th gap of a pass has i fewer kept samples before it than places: that many and more
+        # are behind it.
+        fewer = gaps - (np.arange(len(gaps)) - np.searchsorted(gaps, gaps - gaps % self.period))
+        return begin + place + np.searchsorted(fewer, begin + place, side="right") - of_pass
+
+    def up(self, below: Ints) -> Ints:
+        """The draws that give positions below, -1 for those left out."""
+        begins, first, kept = self._stretches
+        epoch, place = np.divmod(below, self.period)
+        stretch = np.searchsorted(begins, epoch, side="right") - 1
+        gaps, of_pass = self._gaps_of(below - place)
+        before = np.searchsorted(gaps, below)
+        gone = np.searchsorted(gaps, below, side="right") > before
+        draws = (
+            first[stretch] + (epoch - begins[stretch]) * kept[stretch] + place - (before - of_pass)
+        )
+        return np.where(gone, -1, draws)
+
+    def _gaps_of(self, begin: Ints) -> tuple[Ints, Ints]:
+        """What is left out of the passes that begin at these positions below, in ascending order,
+        and how many of them come before each of those.
+        """
+        epochs = distinct(begin // self.period)
+        if len(epochs) <= _FEW:
+            found = [self.gaps_in(one) + one * self.period for one in epochs.tolist()]
+        else:
+            runs = np.split(epochs, np.flatnonzero(np.diff(epochs) > 1) + 1)
+            found = [self._between(int(run[0]), int(run[-1]) + 1) for run in runs]
+        gaps = np.concatenate([np.zeros(0, np.int64), *found])
+        return gaps, np.searchsorted(gaps, begin)
+
+    def gaps_in(self, epoch: int) -> Ints:
+        """The places of a pass that are left out, sorted."""
+        gaps = self._held.get(epoch)
+        if gaps is None:
+            while len(self._held) >= _HELD:
+                self._held.pop(next(iter(self._held)), None)
+            self._held[epoch] = gaps = self._between(epoch, epoch + 1) - epoch * self.period
+        return gaps
+
+    def _between(self, first: int, last: int) -> Ints:
+        """The positions below that are left out of some passes that follow each other, sorted."""
+        begin, end = first * self.period, last * self.period
+        found = [places(max(begin, since), end) for since, places in self.gaps if since < end]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def lost_before(self, below: int) -> Iterator[tuple[int, int, Ints]]:
+        """What is left out before a position below: a pass, how many passes there are like it, its
+        places."""
+        begins = self._stretches[0].tolist()
+        last, place = divmod(below, self.period)
+        for begin, end in zip(begins, [*begins[1:], last], strict=True):
+            if begin < last:
+                yield begin, min(end, last) - begin, self.gaps_in(begin)
+        gaps = self.gaps_in(last)
+        yield last, 1, gaps[gaps < place]
+
+    @cached_property
+    def _stretches(self) -> tuple[Ints, Ints, Ints]:
+        """Stretches of passes that lack equally many: the first pass, the first draw, the samples
+        kept in each pass."""
+        edges = sorted({0, *(since // self.period + i for since, _ in self.gaps for i in (0, 1))})
+        kept = [self.period - len(self.gaps_in(edge)) for edge in edges]
+        if kept[-1] == 0:
+            raise ConfigError(
+                f"every sample of {self.name!r} is left out; give it weight 0 in its mixture "
+                "instead"
+            )
+        first = [0]
+        for i in range(1, len(edges)):
+            first.append(first[-1] + (edges[i] - edges[i - 1]) * kept[i - 1])
+        return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
+
+
+Places = Callable[[int, int], Ints]
+"""Where samples come up in a stretch of positions."""
+
+
+class WithoutOp(OneInput):
+    """A flow without some samples. `gaps` are those of `Gaps`, each after the lap in which it
+    begins: how often a slice that lies above was gone through before.
+    """
+
+    def __init__(self, flow: Op, name: str, gaps: tuple[tuple[int, int, Places], ...]) -> None:
+        super().__init__(flow)
+        self.name, self.gaps, self.source, self._period = name, gaps, flow.source, flow.period
+        self._settled = max(lap for lap, _, _ in gaps) + 1  # laps from here on are all alike
+        self._laps = dict[int, Gaps]()
+        self.in_lap(self._settled)  # refuses now what leaves nothing
+
+    def in_lap(self, lap: int) -> Gaps:
+        """The gaps of a lap. What began in an earlier one is gone from the beginning."""
+        lap = min(lap, self._settled)
+        if lap not in self._laps:
+            gaps = tuple(
+                (since if begun == lap else 0, places)
+                for begun, since, places in self.gaps
+                if begun <= lap
+            )
+            self._laps[lap] = Gaps(self.name, self._period, gaps)
+        return self._laps[lap]
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, lap = np.empty_like(positions), np.minimum(laps, self._settled)
+        for one in map(int, distinct(lap)):
+            mine = np.flatnonzero(lap == one)
+            below[mine] = self.in_lap(one).down(positions[mine])
+        return self.flow.locate(below, laps)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        gaps = self.in_lap(lap)
+        below = gaps.down(np.asarray([low, high - 1]))
+        draws = gaps.up(self.flow.find(leaf, index, int(below[0]), int(below[1]) + 1, lap))
+        return draws[draws >= 0]
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        gaps = self.in_lap(0)
+        below = int(gaps.down(np.asarray([position]))[0])
+        self.flow.tokens(below, lengths, out, times)
+        for epoch, passes, places in gaps.lost_before(below):
+            positions = places + epoch * self._period
+            rows = self.flow.locate(positions, np.zeros_like(positions))
+            np.add.at(out, rows.leaf, -lengths.of(rows) * times * passes)
+
+    def once(self, out: Ints) -> None:
+        super().once(out)
+        assert self.leaf is not None
+        out[self.leaf] -= len(self.in_lap(0).gaps_in(0))
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, int(self.in_lap(lap).down(np.asarray([position]))[0]), lap, ahead)
+
+    @property
+    def settled(self) -> int:
+        return self._settled
+
+    @property
+    def since(self) -> int:
+        return max(since for _, since, _ in self.gaps)
+
+    @property
+    def alike(self) -> bool:
+        return False

@@ -1,0 +1,119 @@
+"""Orders of what comes more than once: passes, each in its own order or as the first, and
+samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import StateError
+from ...types import Ints, Json
+from ..base.ints import finite
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`epochs` passes as one, each in its own order; `None` is for ever."""
+
+    KEY = None
+
+    epochs: int | None
+
+    def size(self, below: int | None, /) -> int | None:
+        return _times(below, self.epochs)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return positions, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return positions
+
+    def describe(self) -> Json:
+        return {"order": "repeat", "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`epochs` passes as one, each in the order of the first."""
+
+    KEY = None
+
+    epochs: int | None
+
+    def size(self, below: int | None, /) -> int | None:
+        return _times(below, self.epochs)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        lap = positions // finite(below)
+        return positions - lap * finite(below), lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return np.where(positions < finite(below), positions, -1)
+
+    def describe(self) -> Json:
+        return {"order": "replay", "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class RepeatEach:
+    """Each sample `n` times, adjacent."""
+
+    KEY = None
+
+    n: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return _times(below, self.n)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return positions // self.n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return positions * self.n
+
+    def describe(self) -> Json:
+        return {"order": "repeat_each", "n": self.n}
+
+
+@dataclass(frozen=True)
+class Told:
+    """The passes `first` to `stop - 1` of a flow: those that are as long as the one in which a run
+    stands."""
+
+    KEY = None
+
+    first: int
+    stop: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def check(self, low: int, high: int, below: int | None) -> None:
+        """Refuse positions `[low, high)` of other passes."""
+        for lap in (low // (below or 1), (high - 1) // (below or 1)):
+            if low < high and not self.first <= lap < self.stop:
+                raise StateError(
+                    f"pass {lap} has another number of positions than the present one, {below}: "
+                    "positions were "
+                    "skipped in some passes and not in others, or another pipeline was adopted; "
+                    "ask the plan of a "
+                    "state saved in such a pass"
+                )
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        if positions.size:
+            self.check(int(positions.min()), int(positions.max()) + 1, below)
+        return positions, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        lap = positions // (below or 1)
+        return np.where((lap >= self.first) & (lap < self.stop), positions, -1)
+
+    def describe(self) -> Json:
+        return {"order": "told", "first": self.first, "stop": self.stop}
+
+
+def _times(below: int | None, epochs: int | None) -> int | None:
+    """The length of so many passes; of nothing there is nothing, however often."""
+    return 0 if below == 0 else None if below is None or epochs is None else below * epochs

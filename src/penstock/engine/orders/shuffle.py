@@ -1,0 +1,162 @@
+"""Orders that shuffle: a permutation a pass, keyed; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from ...types import Carry, Ints, Item, Json
+from ..base.ints import distinct, finite, whole
+from ..base.random import key_of_pass, permute, unpermute
+from ..base.tree import grown, regrown
+
+Permute = Callable[[Ints, int, int, Ints], Ints]
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Every sample once a pass, in an order that is new in every pass. Needs O(1) memory."""
+
+    KEY = "Shuffle"
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        n = finite(below)
+        if positions.size and (first := int(positions.min()) // n) == int(positions.max()) // n:
+            return permute(
+                positions - first * n, n, key, first
+            ) + first * n, None  # one pass: the common case
+        epoch = positions // n
+        return permute(positions - epoch * n, n, key, epoch) + epoch * n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        n = finite(below)
+        epoch = positions // n
+        return unpermute(positions - epoch * n, n, key, epoch) + epoch * n
+
+    def describe(self) -> Json:
+        return {"order": "shuffle"}
+
+
+@dataclass(frozen=True)
+class BlockShuffle:
+    """Blocks of neighbouring rows in random order, then the rows within windows of blocks.
+
+    Reads stay almost sequential: a window touches `window` blocks only. Quality lies between a
+        shuffle buffer
+    of `rows * window` samples and a full shuffle. The tail that fills no block comes last.
+    """
+
+    KEY = "BlockShuffle"
+
+    rows: int
+    window: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        n = finite(below)
+        epoch = positions // n
+        i = within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
+        block = i // self.rows
+        whole = n // self.rows
+        inside = np.flatnonzero(block < whole)
+        moved = permute(block[inside], whole, key ^ 1, epoch[inside])
+        i[inside] += (moved - block[inside]) * self.rows
+        return i + epoch * n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        n = finite(below)
+        epoch = positions // n
+        i = positions - epoch * n
+        block = i // self.rows
+        whole = n // self.rows
+        inside = np.flatnonzero(block < whole)
+        moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
+        i[inside] += (moved - block[inside]) * self.rows
+        return within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
+
+    def describe(self) -> Json:
+        return {"order": "block shuffle", "rows": self.rows, "window": self.window}
+
+
+@dataclass(frozen=True)
+class WindowShuffle:
+    """Each `window` of neighbouring rows in random order; no row leaves its window.
+
+    An order where the flow is indexed, a fold where it streams: they give the same. The fold holds
+        a window.
+    """
+
+    KEY = "WindowShuffle"
+
+    window: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return self._moved(positions, below, key, permute), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return self._moved(positions, below, key, unpermute)
+
+    def _moved(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
+        out = np.empty_like(positions)
+        epoch = np.zeros_like(positions) if below is None else positions // below
+        for one in map(int, distinct(epoch)):
+            mine, before = np.flatnonzero(epoch == one), one * (below or 0)
+            i, own = positions[mine] - before, key_of_pass(key, one)
+            out[mine] = within(i, below, self.window, own, np.zeros_like(i), how) + before
+        return out
+
+    def init(self, key: int, /) -> Carry:
+        return {"key": key, "window": 0, "held": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Sequence[Sequence[Item]]]:
+        held = grown(carry["held"], item, isqrt(self.window) + 1)
+        if (len(held) - 1) * len(held[0]) + len(held[-1]) < self.window:
+            return {**carry, "held": held}, []
+        groups = self.flush({**carry, "held": held})
+        return {"key": carry["key"], "window": carry["window"] + 1, "held": []}, groups
+
+    def flush(self, carry: Carry, /) -> Sequence[Sequence[Item]]:
+        held = [item for chunk in carry["held"] for item in chunk]
+        places = permute(np.arange(len(held)), len(held), carry["key"] ^ 2, carry["window"])
+        return [[held[place]] for place in places.tolist()]
+
+    def restored(self, carry: Carry, /) -> Carry:
+        held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
+        key, window = (
+            whole(carry["key"], "the key {}", 0),
+            whole(carry["window"], "the window {}", 0),
+        )
+        return {"key": key, "window": window, "held": regrown(held, isqrt(self.window) + 1)}
+
+    def describe(self) -> Json:
+        return {"order": "window shuffle", "window": self.window}
+
+
+def within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: Permute) -> Ints:
+    """Permute the places inside every window of `span`, up to `n`; the last window of a pass that
+    ends is shorter, and what lies after it stays.
+    """
+    out = i.copy()
+    window = i // span
+    full = int(window.max(initial=0)) + 1 if n is None else n // span
+    tweak = epoch * (full + 1) + window
+    last = (window == full) & (i < (n or 0))
+    for rows, length in (
+        (np.flatnonzero(window < full), span),
+        (np.flatnonzero(last), (n or 0) % span),
+    ):
+        if rows.size:
+            start = window[rows] * span
+            out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start
+    return out

@@ -1,0 +1,53 @@
+"""Packing: many documents in rows of equal length. Folds decide which from sizes alone; a builder
+copies the tokens.
+
+A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the documents of the row, 0
+for padding, so `segment_ids > 0` is the attention mask) and `positions` (int32: the place within
+the document, going on where it was split; 0 for padding). A document that cannot be read is padding
+in the place planned for it.
+"""
+
+from ..grouping.apart import SOURCE, Apart, group_in, inner_of
+from ..grouping.fit import BestFit, FirstFit
+from ..grouping.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebatch, join_parts
+from .features import FeatureRows, feature_packing
+from .layout import Layout
+from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
+from .plan import Columns, Pieces, cut_at, fitted, plan, settled
+from .row import Missing, build_row
+from .window import Windows, by_sums
+
+__all__ = [
+    "METHODS",
+    "OVERFLOWS",
+    "SOURCE",
+    "Apart",
+    "BestFit",
+    "Columns",
+    "ConcatSplit",
+    "DType",
+    "FeatureRows",
+    "FirstFit",
+    "Layout",
+    "Long",
+    "Method",
+    "Missing",
+    "Overflow",
+    "PackedBatches",
+    "Packing",
+    "Piece",
+    "Pieces",
+    "Rebatch",
+    "Windows",
+    "build_row",
+    "by_sums",
+    "check_dtype",
+    "cut_at",
+    "feature_packing",
+    "fitted",
+    "group_in",
+    "inner_of",
+    "join_parts",
+    "plan",
+    "settled",
+]

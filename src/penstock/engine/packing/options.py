@@ -1,0 +1,363 @@
+"""`Packing`: all that `pack` can be told, checked when the pipeline is described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+
+from ...errors import ConfigError, DataError
+from ...types import Fold, Json, Sizer
+from ..base.dtypes import TOKENS
+from ..base.hints import chosen
+from ..base.ints import held, whole
+from ..base.tree import collate
+from ..grouping.apart import SOURCE, Apart
+from ..grouping.fit import BestFit, FirstFit
+from ..grouping.pack import ConcatSplit, Long, Overflow, Piece
+from .many import build_plain
+from .row import OWN, build_row
+
+Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
+
+DType: TypeAlias = np.dtype[Any] | type[Any] | str | None
+
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How documents become rows of `length` tokens.
+
+    `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
+    (1,000), `overflow` and `rows` (these three for best_fit) choose the fold, see `ConcatSplit`,
+    `FirstFit`, `BestFit`. The others say how a row is built:
+
+    - Documents are arrays or lists of numbers (the row calls them `tokens`), or mappings of such:
+      `features` (all, when not given) are packed side by side along axis 0, those named in
+      `unpacked` come in a list with one entry for each segment, and any other is refused. The first
+      feature counts the tokens; the others must be as long.
+    - `pad` fills the row: one value, or `{feature: value}` and 0 for the rest. Give labels the
+      value that the loss skips, often -100.
+    - `bos` and `eos` put a token before and behind every document. They count as tokens; a split
+      document has BOS only at its start and EOS only at its end; `long="cut"` loses EOS. An id goes
+      to the first feature, and the others have their padding in its place, so the loss skips it;
+      `{feature: value}` gives each its own.
+    - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts
+      as tokens; a row is as long as several of them.
+    - Documents of which the key `group_by` has different values are in different rows; `__source__`
+      is their source.
+    - `dtype` is one for all or `{feature: dtype}`. Without it, features that are vectors of
+      integers become int32, whatever the sources store, and others get the common dtype of the
+      documents. An integer that it does not hold is an error.
+
+    >>> packing = Packing(6, eos=0, dtype="int32")
+    >>> packing.size([5, 6, 7]), packing.extra
+    (3, 1)
+    >>> from penstock.types import Item
+    >>> packing.build([Item(0, 4, [5, 6, 7])])["tokens"]
+    array([5, 6, 7, 0, 0, 0], dtype=int32)
+    """
+
+    length: int
+    method: Method = "concat_split"
+    long: Long = "split"
+    max_segments: int | None = None
+    features: Sequence[str] | None = None
+    unpacked: Sequence[str] = ()
+    pad: float | dict[str, float] = 0
+    bos: int | dict[str, int] | None = None
+    eos: int | dict[str, int] | None = None
+    dtype: DType | dict[str, DType] = None
+    open_rows: int | None = None
+    window: int | None = None
+    overflow: Overflow | None = None
+    rows: int | None = None
+    pad_to_multiple: int = 1
+    group_by: str | None = None
+
+    def __post_init__(self) -> None:
+        chosen(self.method, METHODS, "pack(method={})")
+        self._refuse_unused()
+        if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"pack(group_by={self.group_by!r}): a key of the documents, or {SOURCE!r} for "
+                "their sources"
+            )
+        self.fold()
+        self._refuse_small()
+        if isinstance(self.features, str) or isinstance(self.unpacked, str):
+            raise ConfigError(
+                "pack: features and unpacked are tuples of names, such as ('input_ids',), not one "
+                "name"
+            )
+        names = None if self.features is None else list(self.features)
+        if names is not None and (
+            not names or OWN & {*names, *self.unpacked} or {*names} & {*self.unpacked}
+        ):
+            raise ConfigError(
+                f"pack: features={names} must name at least one feature, none of "
+                f"unpacked={list(self.unpacked)}, "
+                f"and not {' or '.join(sorted(OWN))}, which packing adds"
+            )
+        for option in ("pad", "bos", "eos", "dtype"):
+            given = getattr(self, option)
+            table = cast("dict[str, Any]", given) if isinstance(given, dict) else {"": given}
+            for name in sorted(set(table) - {"", *(names or table)}):
+                raise ConfigError(
+                    f"pack: {option} names {name!r}, which is not in features={names}"
+                )
+            if given is not None or option == "pad":
+                for value in table.values():
+                    _check_value(option, value)
+        if not isinstance(self.dtype, dict):
+            for option in ("bos", "eos"):
+                self._check_id(option, getattr(self, option))
+
+    def _check_id(self, option: str, value: Any) -> None:
+        """Refuse an id before or behind documents that the dtype of the tokens does not hold."""
+        kind = self.token_dtype
+        if isinstance(value, int | np.integer):
+            try:
+                held(value, kind)
+            except OverflowError as error:
+                raise ConfigError(
+                    f"pack({option}={value}): {error}; pass dtype= of one that does"
+                ) from None
+
+    def _refuse_unused(self) -> None:
+        fits = self.method != "concat_split"
+        if self.open_rows is not None and not fits:
+            raise ConfigError(
+                "pack: open_rows is for first_fit and best_fit; concat_split has one row open"
+            )
+        if self.window is not None and self.method != "best_fit":
+            raise ConfigError(
+                f"pack: window is for best_fit; {self.method} places each document as it comes"
+            )
+        held = [
+            name
+            for name in ("open_rows", "window", "max_segments")
+            if getattr(self, name) is not None
+        ]
+        for option in ("overflow", "rows"):
+            windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE
+            if getattr(self, option) is not None and self.method != "best_fit" and not windows:
+                raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
+        if self.rows is not None and self.method == "concat_split":
+            whole(self.rows, "pack(rows={})", 4)
+        if held and "split" in (self.overflow, self.rows and "split"):
+            raise ConfigError(
+                f"pack: {held[0]} is for overflow='never', whose rows are planned one after the "
+                "other"
+            )
+        if self.rows is not None and self.overflow == "never":
+            raise ConfigError(
+                "pack: rows is for overflow='split', which packs so many rows at a time"
+            )
+        if self.long != "split" and not fits:
+            raise ConfigError(
+                f"pack: long={self.long!r} is for first_fit and best_fit; concat_split splits "
+                "documents"
+            )
+
+    def _refuse_small(self) -> None:
+        multiple = whole(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
+        if self.length % multiple:
+            raise ConfigError(
+                f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "
+                "multiple of "
+                f"{multiple}, such as {-(-self.length // multiple) * multiple}"
+            )
+        if self.long == "cut" and self.length <= self.extra:
+            raise ConfigError(
+                f"pack({self.length}, long='cut'): with bos and eos a row of {self.length} has no "
+                "room for a token of "
+                "a document; use a longer row, or long='split'"
+            )
+
+    def fold(self) -> Fold:
+        """The fold that decides which documents share a row."""
+        return (
+            self._fold() if self.group_by is None else Apart(self._fold(), self.group_by, self.rows)
+        )
+
+    def _fold(self) -> Fold:
+        if self.method == "concat_split":
+            return ConcatSplit(self.length, self.max_segments)
+        if self.method == "first_fit":
+            return FirstFit(self.length, _or(self.open_rows, 64), self.max_segments, self.long)
+        rows, window = _or(self.open_rows, 4), _or(self.window, 1000)
+        return BestFit(
+            self.length, rows, self.max_segments, self.long, window, self._overflow, self.rows
+        )
+
+    @property
+    def _overflow(self) -> Overflow:
+        """Whether a document may be split so that rows need no plan: not where it goes with a mask
+        or labels, and not where the fold was told how to work.
+        """
+        told = (
+            self.open_rows is not None or self.window is not None or self.max_segments is not None
+        )
+        several = self.features is not None and len(self.features) > 1
+        return self.overflow or ("never" if told or (several and self.rows is None) else "split")
+
+    @property
+    def extra(self) -> int:
+        """How many tokens `bos` and `eos` add to every document; folds see `size + extra`."""
+        return (self.bos is not None) + (self.eos is not None)
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The dtype of documents that are vectors of integers."""
+        dtype: Any = self.dtype.get("tokens") if isinstance(self.dtype, dict) else self.dtype
+        return TOKENS if dtype is None else np.dtype(dtype)
+
+    @property
+    def _listed(self) -> Sequence[str]:
+        """The features that come in a list, the one that documents are grouped by among them."""
+        by = self.group_by
+        named = by is None or by == SOURCE or by in self.unpacked or by in (self.features or ())
+        return self.unpacked if named else (*self.unpacked, cast("str", by))
+
+    @property
+    def sizer(self) -> Sizer:
+        """How large a document is to folds."""
+        return Sizer(self.size, self.extra, multiple=self.pad_to_multiple)
+
+    def size(self, sample: Any) -> int:
+        """The tokens of a document as it is, without `extra`: the length of its first feature."""
+        value, name = sample, "tokens"
+        if isinstance(sample, Mapping):
+            doc = cast("Mapping[str, Any]", sample)
+            names = self.features or [
+                key for key in doc if key not in self._listed and not key.startswith("__")
+            ]
+            if not names or names[0] not in doc:
+                raise DataError(
+                    f"the document has no feature {names[0]!r} to pack"
+                    if names
+                    else "an empty document"
+                )
+            value, name = doc[names[0]], names[0]
+        try:
+            if not isinstance(value, (str, bytes)):
+                return len(value)
+        except TypeError:
+            pass
+        raise DataError(
+            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: name the "
+            "first feature to pack "
+            "in features=, or what is not to be packed in unpacked="
+        )
+
+    def __call__(self, parts: Sequence[Piece]) -> dict[str, Any]:
+        return self.build(parts)
+
+    def many(self, groups: list[Sequence[Piece]]) -> list[dict[str, Any]]:
+        """The rows of many groups; equal to `build` on each, and faster for plain arrays."""
+        if (stacked := self.stacked(groups, [1] * len(groups))) is None:
+            return [self.build(group) for group in groups]
+        return [{name: column[0] for name, column in row.items()} for row in stacked]
+
+    def stacked(
+        self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int]
+    ) -> list[dict[str, Any]] | None:
+        """All rows, so many at a time stacked, where they are plain; see `build_plain`."""
+        dtype: Any = self.dtype
+        plain = (
+            self.features is None
+            and not self._listed
+            and not self.extra
+            and not isinstance(dtype, Mapping)
+        )
+        pad = self.pad.get("tokens", 0) if isinstance(self.pad, dict) else self.pad
+        if not groups or not plain:
+            return None
+        return build_plain(
+            groups, self.length, cast("Any", dtype), pad, self.pad_to_multiple, sizes
+        )
+
+    def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
+        """The row of these parts, see `build_row`."""
+        return build_row(
+            parts,
+            self.length,
+            features=self.features,
+            unpacked=self._listed,
+            pad=self.pad,
+            bos=self.bos,
+            eos=self.eos,
+            dtype=self.dtype,
+            multiple=self.pad_to_multiple,
+        )
+
+    def describe(self) -> Json:
+        """Every option as plain JSON, for fingerprints."""
+        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class PackedBatches:
+    """Batches of packed rows, built in place: what collating the rows of `packing` gives, without
+    another copy."""
+
+    packing: Packing
+
+    def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
+        if (stacked := self.packing.stacked(groups, [len(groups)])) is not None:
+            return stacked[0]
+        rows = list[dict[str, Any]]()
+        for row, group in enumerate(groups):
+            try:
+                rows.append(self.packing.build(group))
+            except DataError as error:
+                error.part = (row, *error.part)
+                raise
+        return collate(rows)
+
+    def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
+        """The batches of many lists of groups."""
+        groups = [group for batch in batches for group in batch]
+        stacked = self.packing.stacked(groups, [len(batch) for batch in batches])
+        return (
+            [collate(self.packing.many(batch)) for batch in batches] if stacked is None else stacked
+        )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _plain(value: Any, option: str) -> Json:
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return {name: _plain(table[name], option) for name in sorted(table)}
+    if isinstance(value, (list, tuple)):
+        return list(cast("Sequence[str]", value))
+    if option == "dtype" and value is not None:
+        return np.dtype(value).name
+    return cast("Json", value.item() if isinstance(value, np.generic) else value)
+
+
+def _check_value(option: str, value: Any) -> None:
+    if option != "dtype":
+        if not isinstance(value, (int, float, np.number)):
+            raise ConfigError(
+                f"pack: {option} must be a number or a dict {{feature: number}}, not {value!r}"
+            )
+        return
+    check_dtype(value, "pack")
+
+
+def check_dtype(value: Any, step: str) -> None:
+    """Raise `ConfigError` for what is no dtype of NumPy, or one of something other than numbers."""
+    try:
+        kind = np.dtype(value).kind
+    except (TypeError, UnicodeEncodeError):
+        raise ConfigError(f"{step}: dtype {value!r} is no NumPy dtype") from None
+    if kind in "OSUmM":
+        raise ConfigError(f"{step}: dtype {value!r} is no dtype of numbers")

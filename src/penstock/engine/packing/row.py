@@ -1,0 +1,371 @@
+"""Building packed rows: one copy of the tokens, and nothing per token in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ...types import Part
+from ..base.dtypes import InexactError, exact_array, narrowed, packed_dtype
+from ..base.ints import held
+from ..grouping.pack import Piece
+
+Array: TypeAlias = npt.NDArray[Any]
+Span: TypeAlias = tuple[int, int]
+
+OWN = frozenset({"segment_ids", "positions"})
+"""The columns that packing adds to a row."""
+
+_RAMP = np.arange(1 << 16, dtype=np.int32)
+_RAMP.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Stands for a document that cannot be read: its tokens, and another document to show its
+    form."""
+
+    size: int
+    like: Any
+
+
+def build_row(
+    parts: Sequence[Piece],
+    length: int,
+    *,
+    features: Sequence[str] | None = None,
+    unpacked: Sequence[str] = (),
+    pad: Any = 0,
+    bos: Any = None,
+    eos: Any = None,
+    dtype: Any = None,
+    multiple: int = 1,
+) -> dict[str, Any]:
+    """Copy the documents of one row into arrays of `length`; the options are those of `Packing`.
+
+    >>> from penstock.types import Item, Part
+    >>> row = build_row([Item(0, 3, [7, 8, 9]), Part(Item(1, 5, [1, 2, 3, 4, 5]), 3, 5)], 6)
+    >>> row["tokens"].tolist(), row["segment_ids"].tolist(), row["positions"].tolist()
+    ([7, 8, 9, 4, 5, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 3, 4, 0])
+    """
+    docs: list[Any] = []
+    known: list[int] = []
+    takes: list[int] = []
+    spans: list[Span] = []
+    for part in parts:
+        item, start, stop = part if isinstance(part, Part) else (part, 0, part.size)
+        docs.append(item.value)
+        known.append(item.size)
+        takes.append(stop - start)
+        spans.append((start, stop))
+    rest = length - sum(takes)
+    if rest < 0:
+        raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
+    holes = [i for i, doc in enumerate(docs) if isinstance(doc, Missing)]
+    shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
+    columns, row = _columns(shown, features, unpacked)
+    _formed(columns, docs, holes)
+    lead, sizes, extra = "", known, (bos is not None) + (eos is not None)
+    there, tails = list[int](), list[int]()
+    for name, values in columns.items():
+        found = _lengths(name, values)
+        if not lead:
+            lead, sizes = name, found
+            if found != known:
+                _check_sizes(found, spans, known, extra, multiple)
+            there = [
+                min(stop, size + extra) - start
+                for (start, stop), size in zip(spans, sizes, strict=True)
+            ]
+            tails = [take - some for take, some in zip(takes, there, strict=True)]
+            tails[-1] += rest
+        elif found != sizes:
+            raise _unequal(name, found, lead, sizes)
+        fill = _of(pad, name, 0)
+        ends = _end(bos, name, fill, name == lead), _end(eos, name, fill, name == lead)
+        row[name] = _packed(
+            name, values, spans, sizes, length, tails, fill, ends, _of(dtype, name, None)
+        )
+    ramps = [_ramp(start, start + some) for (start, _), some in zip(spans, there, strict=True)]
+    row["segment_ids"] = _ids(len(parts)).repeat(
+        [many for both in zip(there, tails, strict=True) for many in both]
+    )
+    if any(tails):
+        ramps = [
+            part
+            for ramp, many in zip(ramps, tails, strict=True)
+            for part in (ramp, np.zeros(many, np.int32))
+        ]
+    row["positions"] = np.concatenate(ramps)
+    if holes:
+        _mask(row, {name: _of(pad, name, 0) for name in columns}, holes, takes)
+    return row
+
+
+def _formed(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
+    """Documents of the right length and form where there are holes; what they hold is masked."""
+    for values in columns.values():
+        for i in holes:
+            shown = np.asarray(values[i])
+            values[i] = np.resize(shown, (docs[i].size, *shown.shape[1:]))
+
+
+def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]) -> None:
+    """Padding where documents are missing; the segments that are there are counted without them."""
+    ends = np.cumsum(takes)
+    for i in holes:
+        where = slice(ends[i] - takes[i], ends[i])
+        for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
+            row[name][where] = held(fill, row[name].dtype)
+        row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
+    for name, listed in row.items():
+        if isinstance(listed, list):
+            entries = cast("list[Any]", listed)
+            row[name] = [entry for i, entry in enumerate(entries) if i not in holes]
+
+
+def _columns(
+    docs: list[Any], features: Sequence[str] | None, unpacked: Sequence[str]
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The documents column by column: those to pack, and those to list."""
+    first = docs[0]
+    # That an array is no mapping takes `Mapping` as long to find out as the array takes to copy.
+    if isinstance(first, np.ndarray) or not isinstance(first, Mapping):
+        if features is not None or unpacked:
+            raise DataError(
+                "features= and unpacked= name entries of mappings, but a document is a "
+                f"{_type(first)}"
+            )
+        return {"tokens": docs}, {}
+    keys = list(cast("Mapping[str, Any]", first))
+    # What with_source() adds says where a document is from: listed, one entry a segment, without
+    # being asked for.
+    unpacked = [
+        *unpacked,
+        *(
+            key
+            for key in keys
+            if key.startswith("__") and key not in {*unpacked, *(features or ())}
+        ),
+    ]
+    names = list(features) if features is not None else [key for key in keys if key not in unpacked]
+    wanted = {*names, *unpacked}
+    if not names or OWN & wanted:
+        clash = "packing adds columns of that name" if names else "nothing is left to pack"
+        raise DataError(
+            f"documents with {_names(wanted)}: {clash}; rename or drop them before pack"
+        )
+    try:
+        if max([len(doc) for doc in docs]) == len(wanted):
+            listed = {name: [doc[name] for doc in docs] for name in unpacked}
+            return {name: [doc[name] for doc in docs] for name in names}, listed
+    except (KeyError, TypeError, IndexError):
+        pass
+    raise _other_keys(docs, wanted, features is None)
+
+
+def _lengths(name: str, values: list[Any]) -> list[int]:
+    try:
+        return [len(value) for value in values]
+    except TypeError:
+        raise _no_numbers(name, values) from None
+
+
+def _check_sizes(
+    found: list[int], spans: list[Span], known: list[int], extra: int, multiple: int
+) -> None:
+    for segment, (size, (_, stop), expected) in enumerate(zip(found, spans, known, strict=True)):
+        # A plan made from lengths alone does not give the size again: it is 0 there.
+        size = -(-(size + extra) // multiple) * multiple
+        if stop > size or expected not in (0, size):
+            raise _error(
+                f"the document has {size} tokens, but was measured as {max(stop, expected)}: "
+                "are the stored lengths those of this data?",
+                segment,
+            )
+
+
+def _packed(
+    name: str,
+    values: list[Any],
+    spans: list[Span],
+    sizes: list[int],
+    length: int,
+    tails: list[int],
+    pad: Any,
+    ends: tuple[Any, Any],
+    dtype: Any,
+) -> Array:
+    """One feature of the row: its pieces of all documents behind each other, and the padding."""
+    try:
+        lead = ends[0] is not None
+        pieces = [
+            _piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)
+        ]
+        told = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
+        kind = packed_dtype(told, dtype)
+        if kind.kind not in "biufc":
+            raise TypeError(f"{kind} is no dtype of numbers")
+        shape = next((piece for piece in told if len(piece)), told[0]).shape[1:]
+        parts = [
+            [_narrowed(name, i, piece, kind)] if len(piece) else []
+            for i, piece in enumerate(pieces)
+        ]
+        if ends != (None, None):
+            before, behind = (
+                None if end is None else np.full((1, *shape), held(end, kind), kind) for end in ends
+            )
+            parts = _with_ends(parts, spans, sizes, before, behind)
+        if any(tails):
+            parts = _with_tails(parts, tails, np.full((1, *shape), held(pad, kind), kind))
+        out = np.empty((length, *shape) if shape else length, kind)
+        np.concatenate([part for some in parts for part in some], out=out, casting="same_kind")
+    except InexactError as error:
+        raise _error(
+            f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.place
+        ) from error
+    except DataError:
+        raise
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise _no_numbers(name, values, error) from error
+    return out
+
+
+def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
+    """Return the part of a row that is a document's, without BOS (`lead`: it comes before the
+    document) and EOS."""
+    start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
+    try:
+        return exact_array(
+            value if stop - start >= size else value[start:stop] if start < stop else value[:0]
+        )
+    except InexactError as error:
+        raise _error(f"feature {name!r}: {error}", segment) from None
+
+
+def _narrowed(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
+    """The integers of a piece in the dtype of the row; an error names the document with one that
+    does not fit."""
+    try:
+        return narrowed(piece, kind)
+    except OverflowError as error:
+        wide = "uint64" if piece.dtype == np.uint64 and piece.max() >> 63 else "int64"
+        wide = wide if piece.dtype.kind in "iu" else str(piece.dtype)
+        raise _error(f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment) from None
+
+
+def _with_ends(
+    parts: list[list[Array]],
+    spans: list[Span],
+    sizes: list[int],
+    before: Array | None,
+    behind: Array | None,
+) -> list[list[Array]]:
+    """The pieces of documents that are counted with a token before or behind them; a split one has
+    each once."""
+    found: list[list[Array]] = []
+    for some, (start, stop), size in zip(parts, spans, sizes, strict=True):
+        first = [before] if before is not None and start == 0 else []
+        last = [behind] if behind is not None and stop > (before is not None) + size else []
+        found.append([*first, *some, *last])
+    return found
+
+
+def _with_tails(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
+    """The pieces of documents, each with so much padding after it."""
+    return [
+        [*some, padding.repeat(many, axis=0)] if many else some
+        for some, many in zip(pieces, tails, strict=True)
+    ]
+
+
+def _end(given: Any, name: str, pad: Any, lead: bool) -> Any:
+    """What a feature has where BOS or EOS is added (`None`: nowhere): a value of its own, or its
+    padding."""
+    if given is None or isinstance(given, dict):
+        return _of(given, name, pad)
+    return given if lead else pad
+
+
+def _of(setting: Any, name: str, default: Any) -> Any:
+    """The setting of one feature: one for all, or a dict of them."""
+    return (
+        cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
+    )
+
+
+def _ramp(start: int, stop: int) -> Array:
+    return _RAMP[start:stop] if stop <= len(_RAMP) else np.arange(start, stop, dtype=np.int32)
+
+
+@lru_cache(maxsize=1024)
+def _ids(segments: int) -> npt.NDArray[np.int32]:
+    """1, 0, 2, 0, ...: the number of each document, and of the padding after it."""
+    ids = np.zeros(2 * segments, np.int32)
+    ids[::2] = np.arange(1, segments + 1)
+    return ids
+
+
+# ---------------------------------------------------------------- what can be wrong with a document
+
+
+def _no_numbers(name: str, values: list[Any], error: Exception | None = None) -> DataError:
+    """The error for a feature that cannot be packed, or cannot be packed as asked."""
+    for segment, value in enumerate(values):
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            return _error(
+                f"feature {name!r} is a ragged list: name it in unpacked= or drop it before pack",
+                segment,
+            )
+        if array.ndim == 0 or array.dtype.kind not in "biufc":
+            shown = _type(value) if array.ndim == 0 else f"{_type(value)} of {array.dtype}"
+            message = f"feature {name!r} is a {shown}, not a sequence of numbers: name it in unpacked= to get a list"
+            return _error(f"{message} of them, or drop it before pack", segment)
+    return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
+
+
+def _unequal(name: str, found: list[int], lead: str, sizes: list[int]) -> DataError:
+    segment = next(i for i, (a, b) in enumerate(zip(found, sizes, strict=True)) if a != b)
+    message = f"feature {name!r} has {found[segment]} entries, {lead!r} has {sizes[segment]}: "
+    return _error(message + "name what is no sequence of tokens in unpacked=", segment)
+
+
+def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
+    for segment, doc in enumerate(docs):
+        if not isinstance(doc, Mapping):
+            return _error(f"a {_type(doc)} among mappings", segment)
+        found = set(cast("Mapping[str, Any]", doc))
+        if wanted - found:
+            return _error(
+                f"the document lacks {_names(wanted - found)}, it has {_names(found)}", segment
+            )
+        if found - wanted:
+            remedy = (
+                "the first document of the row has not"
+                if guessed
+                else "name them in features= or unpacked="
+            )
+            return _error(
+                f"the document has also {_names(found - wanted)}: {remedy}, or drop them", segment
+            )
+    return DataError(f"documents whose {_names(wanted)} cannot be read")
+
+
+def _error(message: str, segment: int) -> DataError:
+    return DataError(message, where=f"segment {segment + 1} of a row", part=(segment,))
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,247 @@
+"""Every sample of a stretch of steps, line by line: who got it, where it lies, which part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...sources.filed import Keys, filed
+from ...sources.rows import arrow
+from ...types import Flags, Ints
+from ..base.progress import Progress
+from ..base.rows import Rows, bounds_of
+from ..base.urls import local
+from ..ops.op import Op
+from ..runtime.step_log import DealtSteps, StepRecord
+from ..streams.step import Leaf
+from .lines import writer
+from .steps import rows_dealt
+
+COLUMNS = (
+    "step",
+    "rank",
+    "row",
+    "source",
+    "epoch",
+    "index",
+    "key",
+    "file",
+    "row_in_file",
+    "start",
+    "stop",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """The samples of some steps, an entry a sample or part, in the order of ranks and of their
+    rows."""
+
+    step: Ints
+    rank: Ints
+    row: Ints
+    leaf: Ints
+    epoch: Ints
+    index: Ints
+    start: Ints | None
+    stop: Ints | None
+
+
+class Audit:
+    """The lines of `plan.audit`: as record batches, as a table, or written to a file, always a
+    stretch at a time.
+
+    Users ask `ds.plan.audit(range(...))`.
+
+    >>> import penstock as ps
+    >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(3))
+    >>> lines.table().select(["step", "row", "source", "index"]).to_pylist()[-1]
+    {'step': 2, 'row': 1, 'source': 'letters', 'index': 5}
+    """
+
+    def __init__(self, walk: Walk, leaves: list[Leaf], key: str | None) -> None:
+        self._walk, self._leaves, self._key = walk, leaves, key
+
+    @property
+    def steps(self) -> range:
+        """The steps that are told."""
+        return self._walk.steps
+
+    @cached_property
+    def schema(self) -> Any:
+        """The `pyarrow.Schema` of the lines."""
+        pa = arrow()
+        named = pa.dictionary(pa.int32(), pa.string())
+        kinds = {"source": named, "file": named, "key": pa.string()}
+        return pa.schema([(name, kinds.get(name, pa.int64())) for name in COLUMNS])
+
+    def batches(self) -> Iterator[Any]:
+        """The lines as `pyarrow.RecordBatch`es, in constant memory.
+
+        >>> import penstock as ps
+        >>> sum(len(batch) for batch in ps.from_sequence("abcdef").plan.audit(range(6)).batches())
+        6
+        """
+        for taken in self._walk.stretches():
+            yield self._batch(taken)
+
+    def stretches(self) -> Iterator[Taken]:
+        """The samples as columns of numbers, some steps at a time."""
+        return self._walk.stretches()
+
+    def table(self) -> Any:
+        """All lines as a `pyarrow.Table`.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abcdef", name="letters").plan.audit(range(2, 4)).table()["index"].to_pylist()
+        [2, 3]
+        """
+        return arrow().Table.from_batches(list(self.batches()), self.schema)
+
+    def write(self, path: str | Path) -> int:
+        """Write the lines to a file, whole or not at all; returns how many there are.
+
+        Args:
+            path: a file that ends in .parquet, .arrow, .csv or .jsonl.
+
+        Raises:
+            ConfigError: for another ending.
+
+        >>> import tempfile, penstock as ps
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ps.from_sequence("abcdef").plan.audit(range(6)).write(f"{folder}/steps.csv")
+        6
+        """
+        lines = 0
+        with (
+            writer(local(path), self.schema) as write,
+            Progress("audit", len(self.steps), "steps") as progress,
+        ):
+            for taken in self._walk.stretches(progress.more):
+                write(self._batch(taken))
+                lines += len(taken.step)
+        return lines
+
+    # ------------------------------------------------------------ inside
+
+    @cached_property
+    def _files(self) -> tuple[list[Any], list[str], Ints]:
+        """What knows where the rows of each leaf lie, all files, and the number of the first of
+        each leaf."""
+        known = [filed(leaf.source) for leaf in self._leaves]
+        paths = [[str(path) for path in source.paths] if source else [] for source in known]
+        return (
+            known,
+            [path for some in paths for path in some],
+            bounds_of(np.asarray([len(some) for some in paths])),
+        )
+
+    @cached_property
+    def _keys(self) -> list[Keys]:
+        return [Keys(leaf.source, self._key) for leaf in self._leaves] if self._key else []
+
+    def _batch(self, taken: Taken) -> Any:
+        pa = arrow()
+        file, row = self._lying(taken)
+        gone = file < 0
+        none = pa.nulls(len(taken.step), pa.int64())
+        columns = {
+            "step": taken.step,
+            "rank": taken.rank,
+            "row": taken.row,
+            "source": _named(taken.leaf, self._names),
+            "epoch": taken.epoch,
+            "index": taken.index,
+            "key": self._keys_of(taken),
+            "file": _named(np.where(gone, 0, file), self._paths, gone),
+            "row_in_file": pa.array(row, mask=gone),
+            "start": none if taken.start is None else taken.start,
+            "stop": none if taken.stop is None else taken.stop,
+        }
+        return pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in columns.values()], schema=self.schema
+        )
+
+    @cached_property
+    def _names(self) -> Any:
+        return arrow().array([leaf.name for leaf in self._leaves], arrow().string())
+
+    @cached_property
+    def _paths(self) -> Any:
+        return arrow().array(self._files[1] or [""], arrow().string())
+
+    def _lying(self, taken: Taken) -> tuple[Ints, Ints]:
+        """The number of the file of each line, -1 where nobody knows, and the row of it."""
+        known, _, first = self._files
+        file, row = np.full(len(taken.leaf), -1), np.zeros(len(taken.leaf), np.int64)
+        for leaf, mine in by_leaf(taken.leaf):
+            if (source := known[leaf]) is not None:
+                part, row[mine] = source.lying(taken.index[mine])
+                file[mine] = part + first[leaf]
+        return file, row
+
+    def _keys_of(self, taken: Taken) -> Any:
+        if not self._keys:
+            return arrow().nulls(len(taken.step), arrow().string())
+        out: Any = np.full(len(taken.step), None, object)
+        for leaf, mine in by_leaf(taken.leaf):
+            out[mine] = self._keys[leaf].of(taken.index[mine])
+        return arrow().array(out, arrow().string())
+
+
+def _named(numbers: Ints, texts: Any, gone: Flags | None = None) -> Any:
+    pa = arrow()
+    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32), mask=gone), texts)
+
+
+def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each leaf there is, and the places at which it stands."""
+    order = np.argsort(leaf, kind="stable")
+    cuts = np.flatnonzero(np.diff(leaf[order])) + 1
+    for mine in np.split(order, cuts) if len(leaf) else ():
+        yield int(leaf[mine[0]]), mine
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A walk through global steps: `located` tells what lies at rows, `parted` which tokens of it
+    are held."""
+
+    op: Op
+    log: tuple[StepRecord, ...]
+    steps: range
+    located: Callable[[Ints], Rows]
+    parted: Callable[[Rows], tuple[Ints | None, Ints | None]]
+
+    def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[Taken]:
+        """The samples of all steps, some steps at a time; `done` is told of how many more."""
+        for dealt in rows_dealt(self.op, self.log, self.steps):
+            yield self._taken(dealt)
+            if done is not None:
+                done(len(dealt.steps))
+
+    def _taken(self, dealt: DealtSteps) -> Taken:
+        rows, ranks = dealt.rows.ravel(), dealt.ranks
+        order = np.argsort(rows, kind="stable") if len(ranks) and ranks[-1] else None
+        found = self.located(rows if order is None else rows[order])
+        if order is not None:
+            back = np.empty_like(order)
+            back[order] = np.arange(len(order))
+            found = found.take(back)
+        many = np.diff(found.firsts())
+        start, stop = self.parted(found)
+        return Taken(
+            np.repeat(np.repeat(dealt.steps, len(ranks)), many),
+            np.repeat(np.tile(ranks, len(dealt.steps)), many),
+            np.repeat(np.tile(dealt.places, len(dealt.steps)), many),
+            found.leaf,
+            found.epoch,
+            found.index,
+            start,
+            stop,
+        )

@@ -1,0 +1,73 @@
+"""What an edit needs to know of a plan: how far each source has come at a position, and which
+samples are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from ...errors import ConfigError
+from ..base.hints import few, near
+from ..base.ints import whole
+from ..ops.each import EachOp
+from ..ops.gaps import GapOp
+from ..ops.op import Op
+from ..ops.order import RoundOp
+from ..ops.repeat_each import RepeatEachOp
+from ..ops.without import WithoutOp
+from .records import Sample
+
+
+def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[int, int]:
+    """The lap and the position of a source's own flow from which on nothing was given before a
+    position of an op."""
+    if position == 0:
+        return lap, 0
+    if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
+        return lap, position
+    for below in op.before(position, lap):
+        own_order = not below.first and not (
+            isinstance(op, RoundOp) and op.flow.goes_round(op.size or 1)
+        )
+        if leaf in below.op.leaves and own_order:
+            return reached(below.op, leaf, name, below.position, below.lap)
+    raise ConfigError(
+        f"plan.exclude: {name!r} is not drawn from in its own order here (a shuffle or slice lies "
+        "over several "
+        "sources), so samples can only be left out from the start: edit the plan before the run "
+        "begins"
+    )
+
+
+def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
+    """Samples to be left out, by source. A key is (source, index), (source, epoch, index) or a
+    `Sample`."""
+    if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"plan.exclude({keys!r}): give a list, of one key too: [(source, index)]")
+    out = dict[str, list[int]]()
+    for key in keys:
+        source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
+        if source not in sizes:
+            hint = near(source, sizes) or f"; the plan has {few(sizes)}"
+            raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
+        if not 0 <= index < sizes[source]:
+            raise IndexError(
+                f"plan.exclude: sample {index} of {source!r}, which has {sizes[source]}"
+            )
+        out.setdefault(source, []).append(int(index))
+    return out
+
+
+def _is_key(keys: Iterable[Any]) -> bool:
+    return isinstance(keys, tuple | list) and len(keys) in (2, 3) and isinstance(keys[0], str)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _pair(key: Any) -> tuple[str, int]:
+    """Source and index of a key of two or three parts."""
+    if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
+        raise ConfigError(
+            f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() and "
+            "plan.at() give"
+        )
+    source, *_, index = cast("tuple[Any, ...]", key)
+    return source, whole(index, "plan.exclude: {}")

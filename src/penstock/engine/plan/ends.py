@@ -1,0 +1,162 @@
+"""When a source has been seen whole, and when none of it comes any more."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints
+from ..ops.batch import BatchOp
+from ..ops.fit import FitOp
+from ..ops.op import UNKNOWN, Op
+from ..ops.tally import Tally, Uncountable
+from .records import Exhaustion
+
+FAR = 1 << 52  # samples: a source with any weight is drawn again long before as many have gone by
+_SOME = 1 << 10  # positions that tell how much one holds
+_TRIES = 4  # guesses before the middle is taken
+
+_LOOKED_AT = (
+    1 << 20
+)  # samples that can only be counted one after the other: 256 short passes, or 8 long ones
+
+Sums = Callable[[int, int | None], Ints]
+"""Two rows, by leaf: the samples that begin before a position, and what lies there of them (tokens,
+where packed). `Uncountable` where more samples than so many are to be looked at for that.
+"""
+
+
+def far(given: Callable[[int], Ints]) -> int:
+    """Positions of what never ends, by what some of them hold: more than any run has, and within
+    what can be counted.
+
+    >>> far(lambda position: np.full(2, 4 * position)) == FAR // 8
+    True
+    """
+    return FAR // max(1, int(given(_SOME).sum()) // _SOME)
+
+
+def exhaustions(
+    op: Op, sums: Sums, once: Ints, horizon: int | None, names: Sequence[str]
+) -> list[Exhaustion]:
+    """For every leaf, when it repeats and when it ends; `once` is how many different samples each
+    has."""
+    size, known = op.size, _Known(sums)
+    stop, counted = (size, True) if size is not None else known.stretch()
+    if not counted and horizon is not None:
+        stop = max(stop, horizon)
+    begun, given = known(stop)
+    on = known(2 * stop)[1] > given if size is None else np.zeros(len(given), np.bool_)
+    late = [
+        name
+        for name, goes, count, n in zip(names, on, begun, once, strict=True)
+        if goes and count <= n
+    ]
+    if late and not counted and horizon is None:
+        raise ConfigError(
+            f"plan.exhausts(): {', '.join(map(repr, late[:5]))}: no repeat in the first {stop:,} "
+            "positions, and those "
+            "after them can only be counted one by one; say how far to look, such as "
+            "exhausts(horizon=1_000_000)"
+        )
+    bound = stop if horizon is None else min(stop, horizon)
+
+    def place(which: int, numbers: Ints) -> list[int | None]:
+        """The position of each leaf's sample (or token) of a number, None if it is not to be seen
+        by the horizon."""
+        asked = np.flatnonzero((numbers >= 0) & (numbers < (begun, given)[which]))
+        found = np.full(len(numbers), bound)
+        found[asked] = op.nth(asked, numbers[asked])
+        for leaf in np.flatnonzero(found == UNKNOWN).tolist():
+            found[leaf] = known.place(which, leaf, int(numbers[leaf]), stop)
+        return [position if position < bound else None for position in found.tolist()]
+
+    again = place(0, np.where(once > 0, once, -1))
+    many = len(again)
+    repeats = [
+        at and _soonest(op, many, leaf, int(once[leaf]), at) for leaf, at in enumerate(again)
+    ]
+    last = place(1, np.where(on, -1, given - 1))
+    ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
+    return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
+
+
+def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
+    """Where a sample of a leaf of this number or a later one comes first, near where so many were
+    counted: documents that are packed whole lie in the rows of their window in no order.
+    """
+    rows = 1
+    while op.tail:
+        rows *= op.n if isinstance(op, BatchOp) else 1
+        (op,) = op.inputs
+    if not isinstance(op, FitOp):
+        return position
+    for window in (op.around(position * rows), op.around(position * rows + rows - 1)):
+        tally = Tally(leaves, [op.node])
+        op.count(tally, 0, window.start)
+        found = op.locate(np.arange(window.start, window.stop), np.zeros(len(window), np.int64))
+        mine = found.leaf == leaf
+        epochs = np.sort(found.epoch[mine & (found.marks[op.node] == 0)])
+        before = max(number - int(tally.samples[leaf]), 0)
+        if before < len(epochs):
+            first = int(np.flatnonzero(mine & (found.epoch >= epochs[before]))[0])
+            row = int(np.searchsorted(found.firsts(), first, side="right")) - 1
+            return (window.start + row) // rows
+    return position
+
+
+class _Known:
+    """Sums at positions that were asked of: what one leaf asked tells the others where to look."""
+
+    def __init__(self, sums: Sums) -> None:
+        self._sums, self._at = sums, dict[int, Ints]()
+        self._places = list[int]()
+        self(0)
+
+    def stretch(self) -> tuple[int, bool]:
+        """A position of what never ends such that those before it, and as many again, can be
+        counted; whether these are more than any run has.
+        """
+        try:
+            self(2 * (stop := far(lambda position: self(position, _LOOKED_AT)[1])), _LOOKED_AT)
+            return stop, True
+        except Uncountable:
+            stop = 1
+        with suppress(Uncountable):
+            while True:
+                self(4 * stop, _LOOKED_AT)
+                stop *= 2
+        return stop, False
+
+    def __call__(self, position: int, most: int | None = None) -> Ints:
+        if position not in self._at:
+            self._at[position] = self._sums(position, most)
+            insort(self._places, position)
+        return self._at[position]
+
+    def place(self, which: int, leaf: int, number: int, stop: int) -> int:
+        """The position of a number: the last before which there were no more of them."""
+        after = bisect_left(self._places, number + 1, key=lambda at: int(self(at)[which, leaf]))
+        low, high, tries = self._places[after - 1], self._places[after], 0
+        while high - low > 1:
+            fewer, more = int(self(low)[which, leaf]), int(self(high)[which, leaf])
+            # Shares hardly change over a short stretch: a guess is near. Where that is not so,
+            # halving gets there.
+            guess = (
+                low
+                + (number + 1 - fewer) * (high - low) // max(1, more - fewer)
+                + tries % 2 * 2
+                - 1
+            )
+            middle = (
+                (low + high) // 2
+                if tries % (_TRIES + 1) == _TRIES
+                else min(max(guess, low + 1), high - 1)
+            )
+            low, high = (middle, high) if self(middle)[which, leaf] <= number else (low, middle)
+            tries += 1
+        return low

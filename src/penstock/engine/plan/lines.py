@@ -1,0 +1,92 @@
+"""Lines of answers into files, a record batch at a time: a file is there whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import ConfigError
+from ...sources.rows import arrow
+from ..base.outputs import output
+from ..base.urls import local
+
+ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
+Write = Callable[[Any], None]
+
+
+@contextmanager
+def writer(path: Path, schema: Any) -> Generator[Write]:
+    """Writes record batches to a file, in the form that its name ends in."""
+    path = local(path)
+    if path.suffix not in ENDINGS:
+        raise ConfigError(
+            f"{path}: lines are written as {', '.join(ENDINGS)}; give a name that ends in one of "
+            "them"
+        )
+    with output(path) as file, written(file, schema, path.suffix) as write:
+        yield write
+
+
+@contextmanager
+def written(file: BinaryIO, schema: Any, form: str) -> Generator[Write]:
+    """Writes record batches to an open file."""
+    pa = arrow()
+    if form == ".jsonl":
+        yield lambda batch: _write_lines(file, batch)
+        return
+    if form == ".parquet":
+        texts = [field.name for field in schema if not pa.types.is_integer(field.type)]
+        packed = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts}
+        made = arrow("pyarrow.parquet").ParquetWriter(file, schema, **packed)
+    elif form == ".csv":
+        schema = pa.schema([(field.name, _plain(field.type)) for field in schema])
+        made = arrow("pyarrow.csv").CSVWriter(file, schema)
+    else:
+        made = pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+    with made:
+        yield (
+            (lambda batch: made.write_batch(batch.cast(schema)))
+            if form == ".csv"
+            else made.write_batch
+        )
+
+
+def _plain(kind: Any) -> Any:
+    return kind.value_type if arrow().types.is_dictionary(kind) else kind
+
+
+def _write_lines(file: BinaryIO, batch: Any) -> None:
+    """A JSON object a line, put together column by column."""
+    if not len(batch):
+        return
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    parts = list[Any]()
+    for number, name in enumerate(batch.schema.names):
+        parts += [f"{', ' if number else '{'}{json.dumps(name)}: ", _spelled(batch.column(name))]
+    joined = pc.binary_join_element_wise(
+        *(_large(part) for part in [*parts, "}\n"]), pa.scalar("", pa.large_string())
+    )
+    data = joined.buffers()[2]
+    file.write(data)
+
+
+def _large(part: Any) -> Any:
+    return arrow().scalar(part, arrow().large_string()) if isinstance(part, str) else part
+
+
+def _spelled(column: Any) -> Any:
+    """The values of a column as JSON."""
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    if pa.types.is_dictionary(column.type):
+        texts = pa.array(
+            [json.dumps(text) for text in column.dictionary.to_pylist()], pa.large_string()
+        )
+        found = texts.take(column.indices)
+    elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        found = column.cast(pa.large_string())
+    else:
+        found = pa.array([json.dumps(value) for value in column.to_pylist()], pa.large_string())
+    return pc.fill_null(found, pa.scalar("null", pa.large_string()))

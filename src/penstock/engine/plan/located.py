@@ -1,0 +1,287 @@
+"""What lies at the positions and in the steps of a dataset, from its description alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints, is_source
+from ..base.hints import few, guided, near
+from ..base.ints import whole, within_reach
+from ..base.rows import Rows
+from ..graph.build import Builder
+from ..graph.compiled import Compiled
+from ..graph.indexed import require_indexed
+from ..graph.nodes import Flow
+from ..graph.show import length, shown
+from ..graph.shown import Shown, Shows
+from ..graph.tail import tail_of
+from ..ops.op import Op
+from ..ops.packed import PackedOp
+from ..runtime.settling import Address, address_of
+from ..runtime.step_log import StepRecord
+from ..streams.journal import JournalEntry, SampleDraw
+from .audit import Audit, Walk
+from .records import Sample, Samples
+from .replaced import Replaced
+from .steps import log_of, rows_given, rows_op
+
+
+@guided
+class Located(Shows):
+    """What a flow holds where: one position, a stretch, a step."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        entries: Mapping[SampleDraw, JournalEntry] | None = None,
+        records: tuple[StepRecord, ...] | None = None,
+    ) -> None:
+        require_indexed(
+            compiled.flow,
+            "the plan",
+            "ask the plan of what comes before that step, of the mixture say: it tells what is "
+            "drawn",
+        )
+        self._compiled, self._entries, self._records = compiled, entries or {}, records
+
+    @property
+    def flow(self) -> Flow:
+        """The tree that is asked."""
+        return self._compiled.flow
+
+    @property
+    def compiled(self) -> Compiled:
+        """What is worked out of that tree once; as the plan has edits, of the tree with these.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abc").batch(2).plan.compiled.op.size
+        2
+        """
+        return self._compiled
+
+    def _shown(self) -> Shown:
+        return shown(f"Plan{length(self._compiled)}", self.flow)
+
+    # ------------------------------------------------------------ one position
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources, as in `Loader.keys()`."""
+        return tuple(leaf.name for leaf in self._builder.leaves)
+
+    @property
+    def position(self) -> int:
+        """The first position that was not delivered yet."""
+        return 0
+
+    @property
+    def size(self) -> int | None:
+        """The positions of one pass; None where it never ends."""
+        return self._compiled.size
+
+    @overload
+    def at(self, position: int | str, /) -> tuple[Sample, ...]: ...
+    @overload
+    def at(self, position: slice, /) -> Samples: ...
+    @overload
+    def at(self, /, *, step: int, world_size: int | None = None) -> tuple[Sample, ...]: ...
+    def at(
+        self,
+        position: int | str | slice | None = None,
+        /,
+        *,
+        step: int | None = None,
+        world_size: int | None = None,
+    ) -> tuple[Sample, ...] | Samples:
+        """The samples that a position is made of, in order; of a slice of positions as columns.
+
+        `step` is a global step of a run: what all ranks take together, in the order of positions.
+            The plan of a run
+        (`plan.after(state)`) knows how many rows its steps took and take; of any other say on how
+        many ranks, each of which takes an item.
+
+        Args:
+            position: of an item, from 0 on over all passes; the uid of one that was taken; or a
+                slice of positions.
+            step: a global step in its place.
+            world_size: on how many ranks, for a plan that is of no run.
+
+        Raises:
+            ConfigError: unless one of position and step is given.
+            IndexError: for a negative position.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
+        >>> [sample.index for sample in ds.plan.at(2)], [sample.index for sample in ds.plan.at(step=0, world_size=2)]
+        ([4, 5], [0, 1, 2, 3])
+        """
+        if (position is None) == (step is None):
+            raise ConfigError("plan.at: give a position, a slice of positions, or step=")
+        if step is not None:
+            return tuple(self._of_step(whole(step, "plan.at(step={})", 0), world_size))
+        if isinstance(position, slice):
+            return self._samples(self._places(position))
+        if isinstance(position, str):
+            position = self._place_of(address_of(position, "plan.at({!r})"))
+        place = whole(position, "plan.at({})")
+        within_reach(place)
+        return tuple(self._samples(np.asarray([place])))
+
+    def _place_of(self, address: Address) -> int:
+        """The position of an item of a pass."""
+        if (address.epoch and self.size is None) or (
+            self.size is not None and address.item >= self.size
+        ):
+            raise IndexError(f"{address.uid}: the plan has no such item; it is of another dataset")
+        return address.epoch * (self.size or 0) + address.item
+
+    def table(self, start: int, stop: int) -> Any:
+        """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and
+        of packed documents the tokens.
+
+        Args:
+            start: the first position.
+            stop: the position after the last.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abcd", name="letters").plan.table(1, 3).to_pylist()[0]
+        {'position': 1, 'source': 'letters', 'epoch': 0, 'index': 1}
+        """
+        return self.at(slice(start, stop)).table()
+
+    def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
+        """Every sample of global steps, line by line: step, rank, row, source, epoch, index, key,
+        file, row in file, and the tokens that a packed row holds.
+
+        Ranks are those of loaders without `balance=`. Made a stretch at a time: `.write(path)` and
+        `.batches()` take no more memory for more steps. A sample whose source has no files has
+        neither file nor row in one.
+
+        Args:
+            steps: global steps, one by one.
+            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+            key: a column that names samples (`url`; in archives `__key__`): it is read, which takes
+                its time.
+
+        Raises:
+            ConfigError: for steps that are no range forwards, and for endless ones.
+            IndexError: for steps below 0.
+
+        >>> import penstock as ps
+        >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
+        >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
+        [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
+        """
+        return Audit(self._walked(steps, world_size), self._builder.leaves, key)
+
+    def _walked(self, steps: range, world_size: int | None = None) -> Walk:
+        """What goes through global steps."""
+        if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
+        if steps.start < 0:
+            raise IndexError(f"step {steps.start}: steps count from 0")
+        op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
+        return Walk(
+            op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken
+        )
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _builder(self) -> Builder:
+        return self._compiled.builder
+
+    @cached_property
+    def _op(self) -> Op:
+        return self._compiled.op
+
+    @cached_property
+    def _marks(self) -> list[int]:
+        return [pack.node for pack in packs_of(self._op)]
+
+    def _leaf(self, source: str) -> int:
+        names = self.sources
+        if source in names:
+            return names.index(source)
+        raise ConfigError(
+            f"the plan has no source {source!r}{near(source, names) or f'; it has {few(names)}'}"
+        )
+
+    def _rows(self, leaf: int) -> int:
+        source = self._builder.leaves[leaf].source
+        return len(source) if is_source(source) else 0
+
+    def _places(self, positions: slice) -> Ints:
+        start, stop, step = positions.start or 0, positions.stop, positions.step or 1
+        if stop is None:
+            stop = self.size
+        if stop is None or start < 0 or stop < 0 or step < 1:
+            raise ConfigError(
+                f"plan.at({start}:{positions.stop}:{step}): positions count forwards from 0, and "
+                "those of an endless "
+                "dataset need a stop"
+            )
+        within_reach(max(start, stop))
+        return np.arange(start, stop, step)
+
+    def _samples(self, positions: Ints) -> Samples:
+        if len(positions) and (positions[0] < 0 or self.size == 0):
+            total = "an endless plan" if self.size is None else f"a plan of {self.size}"
+            raise IndexError(
+                f"position {positions[0]} of {total}: positions count from 0, on over all passes"
+            )
+        return self._samples_of(self._replaced.locate(positions), positions)
+
+    def _samples_of(self, rows: Rows, shown: Ints) -> Samples:
+        places = np.repeat(shown, np.diff(rows.firsts()))
+        return Samples(
+            self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows)
+        )
+
+    @cached_property
+    def _replaced(self) -> Replaced:
+        return Replaced(self._op, self._builder.leaves, self._entries, self.position)
+
+    @property
+    def _row(self) -> int:
+        """The first row that was not delivered yet, counted over all passes."""
+        return 0
+
+    @cached_property
+    def _replaced_rows(self) -> Replaced:
+        return Replaced(self._rows_op, self._builder.leaves, self._entries, self._row)
+
+    @cached_property
+    def _rows_op(self) -> Op:
+        return rows_op(self._op)
+
+    def _of_step(self, step: int, world_size: int | None) -> Samples:
+        """The samples of a global step, with the positions of the items of this dataset that hold
+        them."""
+        group, size = tail_of(self.flow).group, self._rows_op.size
+        rows = rows_given(
+            self._rows_op, log_of(self.flow, self._records, world_size, "at(step=)"), step
+        )
+        epoch = 0 if not size else rows // size
+        items = (rows - epoch * (size or 0)) // group + epoch * (self.size or 0)
+        return self._samples_of(self._replaced.locate(rows, self._rows_op), items)
+
+    def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
+        if not self._marks:
+            return None, None
+        none = np.zeros(len(rows.leaf), np.int64)
+        start, stop = none, none
+        for node in self._marks:
+            start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
+        return start, stop
+
+
+def packs_of(op: Op) -> list[PackedOp]:
+    """The packs in a tree."""
+    found = [pack for each in op.inputs for pack in packs_of(each)]
+    return [op, *found] if isinstance(op, PackedOp) else found

@@ -1,0 +1,384 @@
+"""The plan of a dataset or of a run: every question, and edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ...errors import ConfigError, StateError
+from ...types import Ints, Json
+from ..base.cursors import as_int
+from ..base.hints import guided
+from ..base.ints import within_reach
+from ..graph.compiled import Compiled
+from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
+from ..graph.indexed import tail_group
+from ..graph.nodes import Flow
+from ..graph.recipe import difference
+from ..graph.tail import tail_of
+from ..mixing import MadeUp, fits_log, from_log
+from ..ops.packed import packed_before
+from ..runtime.cursor import seal, unseal
+from ..runtime.saves import read_states
+from ..runtime.settling import StandingOf
+from ..runtime.states import entries_of, merged
+from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
+from ..streams.journal import journal_from_json, journal_to_json
+from .edit import by_source, reached
+from .questions import Questions
+from .records import Sample
+from .steps import check_even, log_of, rows_of, told_of
+
+D = TypeVar("D")
+
+
+@guided
+class Plan(Questions, Generic[D]):
+    """What every position of a dataset holds, known before it is read: `ds.plan`.
+
+    A position is that of an item of the dataset: of a batch, a packed row, or a sample where
+        nothing is grouped. The
+    passes follow one another: of a dataset of `n` items, `n` is the first of the second pass. Every
+        answer is computed
+    from the description, the same at position 10^12 as at 0.
+
+    Args:
+        base: the compiled tree; users ask `ds.plan`.
+        wrap: makes a dataset of a tree.
+        edits: what was changed on the way.
+        body: the state of the run, if it is of one.
+        records: the steps of the run, where the state does not tell them.
+
+    Raises:
+        IndexedError: for a dataset that has no positions.
+
+    >>> import penstock as ps
+    >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
+    >>> [sample.key for sample in ds.batch(4).plan.at(1)]
+    [('a', 0, 3), ('b', 0, 1), ('a', 1, 0), ('a', 1, 1)]
+    >>> ds.plan.find("b", 1, within=range(1_000_000_000_000, 1_000_000_000_010))
+    [1000000000006]
+    """
+
+    def __init__(
+        self,
+        base: Compiled,
+        wrap: Callable[[Flow], D],
+        edits: tuple[Edit, ...] = (),
+        body: Mapping[str, Any] | None = None,
+        records: tuple[StepRecord, ...] | None = None,
+    ) -> None:
+        super().__init__(
+            base.of(changed(base.flow, edits, as_int((body or {}).get("epoch", 0)))),
+            journal_from_json(entries_of(body or {}, "journal")),
+            records if body is None else records_from_json(body.get("records")),
+        )
+        self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Plan, (self._base, self._wrap, self._edits, self._body, self._records)
+
+    def after(
+        self,
+        state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
+        step: int | None = None,
+    ) -> Plan[D]:
+        """The plan of the run that saved a state: with the changes made to it, and edits from where
+        it stands.
+
+        Args:
+            state: what `state_dict()` returned, a list of those of all ranks, or the folder that
+                `ps.save` was given.
+            step: of a folder, the one to take; by default the newest that is complete.
+
+        Raises:
+            StateError: for a state that is damaged or of another pipeline.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
+        >>> loader = ps.Loader(ds)
+        >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
+        >>> [ds.plan.after(loader.state_dict()).at(p)[0].source for p in range(5)]
+        ['a', 'a', 'a', 'a', 'a']
+        """
+        if isinstance(state, str | Path):
+            _, state = read_states(Path(state), step)
+        states = [state] if isinstance(state, Mapping) else state
+        bodies = [unseal(one) for one in states]
+        body, _ = merged(bodies)
+        base = self._base.remembered(body.get("pipeline"))
+        if body.get("pipeline") != base.description:
+            lines = "\n".join(
+                f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20]
+            )
+            asked = "ask the plan of the one that saved it"
+            if not tail_of(base.flow).batches and "records" in body:
+                rows = records_from_json(body["records"])[-1].rows
+                asked += f"; if its loader made the batches, that is ds.batch(global_batch_size={rows}).plan"
+            raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
+        edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
+        noted = [entry for each in bodies for entry in entries_of(each, "journal")]
+        body["journal"] = journal_to_json(journal_from_json(noted))
+        return Plan(base, self._wrap, edits, body)
+
+    def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
+        """The plan of a run of `mix(count="settled")`, with all that was put in for what was lost:
+        `.dataset` gives the run again, without the trainer.
+
+        Args:
+            log: the records of `Loader.settled_log()`, of all lives of the run, one after the
+                other.
+
+        Raises:
+            StateError: for what is no such log, or not that of the run.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, count="settled")
+        >>> [ds.plan.replay([{"from": 0}, {"position": 1, "source": "a"}]).at(p)[0].source for p in range(4)]
+        ['a', 'a', 'b', 'a']
+        """
+        if not settled_mixture(self._base.flow):
+            raise ConfigError("plan.replay: a log is of a mix(count='settled')")
+        event, edits = from_log(list(log)), list[Edit]()
+        for edit in self._edits:
+            if not isinstance(edit, Change) or not isinstance(saved := edit.event, MadeUp):
+                edits.append(edit)
+            elif not fits_log(saved, event):
+                raise StateError(
+                    "the log is of another run, or lacks a part: the state tells of other draws "
+                    "put in"
+                )
+        return Plan(
+            self._base, self._wrap, (*edits, Change((), 0, event)), self._body, self._records
+        )
+
+    def rows(self, world_size: int | None = None) -> Plan[D]:
+        """The plan whose positions are rows: samples or packed rows, as they are before the last
+        batches. Steps are those of the run, or of one that begins on so many ranks.
+
+        Args:
+            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence("abcdef", name="letters").batch(2).plan
+        >>> plan.size, plan.rows().size, [sample.index for sample in plan.rows(world_size=2).at(step=0)]
+        (3, 6, [0, 1, 2, 3])
+        """
+        log = log_of(self._base.flow, self._records, world_size, "rows")
+        return Plan(
+            self._base.of(tail_of(self._base.flow).flow), self._wrap, self._edits, self._body, log
+        )
+
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """The global steps of the run, a record for each stretch of one kind; of no run, those of
+        one on one rank."""
+        return log_of(self._base.flow, self._records, None)
+
+    @property
+    def position(self) -> int:
+        """The first position that the run has not delivered; 0 of a plan that is of no run."""
+        if self._body is None:
+            return 0
+        items = -(-as_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
+        return items + as_int(self._body["epoch"]) * (self.size or 0)
+
+    @property
+    def _row(self) -> int:
+        """The first row that the run has not delivered, counted over all passes."""
+        if self._body is None:
+            return 0
+        return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._rows_op.size or 0)
+
+    @property
+    def next_step(self) -> int:
+        """The first global step that the run has not taken; 0 of a plan that is of no run."""
+        log = self.records
+        try:
+            check_even(self._rows_op, max(self._row - 1, 0))
+        except StateError:  # passes of several lengths: the log cannot tell, the state does
+            return as_int((self._body or {}).get("step", 0))
+        return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
+
+    @cached_property
+    def _open_rows(self) -> Ints | None:
+        if self._body is None or "settling" not in self._body:
+            return None
+        taken, size = StandingOf.by(self._body), self._rows_op.size
+        group = taken.spread.group
+        firsts = np.asarray(
+            [epoch * (size or 0) + item * group for epoch, item in taken.open], np.int64
+        )
+        rows = (firsts[:, None] + np.arange(group)).ravel()
+        if not size:
+            return rows
+        return rows[
+            rows // size == np.repeat(firsts // size, group)
+        ]  # the last item of a pass may be short
+
+    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
+        found = list[tuple[Questions, RowsGiven, int]]()
+        for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
+            if step is None or given.step <= step:
+                there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
+                plan = Plan(self._base, self._wrap, self._edits[: given.changes], there)
+                found.append((plan, given.rows_given(plan._rows_op.size), given.times))
+        return found
+
+    def _rows_at(self, item: int) -> range:
+        """The rows of an item."""
+        if self.size == 0:
+            raise IndexError(
+                f"position {item} of a plan of 0: a pass has fewer rows than an item takes"
+            )
+        group, size = tail_of(self._base.flow).group, self._rows_op.size
+        epoch, place = divmod(item, self.size) if self.size else (0, item)
+        first = epoch * (size or 0) + place * group
+        return range(
+            first, first + group if size is None else min(first + group, (epoch + 1) * size)
+        )
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the run with the edits in it: load it into a loader of the same dataset."""
+        if self._body is None:
+            raise ConfigError(
+                "the plan is of no run; ds.plan.after(state) is, and ds.plan.skip(...).dataset "
+                "begins one"
+            )
+        changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
+        return seal({**self._body, **changes})
+
+    @property
+    def dataset(self) -> D:
+        """The dataset with the edits in it, for a run of its own."""
+        return self._wrap(self.flow)
+
+    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
+        """Leave out positions that were not delivered yet, or global steps of a run: what follows
+        moves up. A dataset that ends gets shorter by them, in the pass in which they lie and in
+        every later one.
+
+        Args:
+            positions: one by one, from where the run stands on.
+            steps: global steps of the run in their place.
+
+        Raises:
+            ConfigError: for positions that were delivered, all of a pass of a run, or a range that
+                cannot be.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
+        [[0, 1], [8, 9]]
+        """
+        asked = positions if steps is None else steps
+        if not isinstance(asked, range) or (positions is not None and steps is not None):
+            raise ConfigError(
+                f"plan.skip({asked!r}): a range of positions, such as range(100, 110), or "
+                "steps=range(...)"
+            )
+        if asked.step != 1 or asked.start < 0 or asked.stop < asked.start:
+            raise ConfigError(f"plan.skip({asked}): one by one, forwards, from 0 on")
+        if not asked:
+            return self
+        first, last = (
+            (self._rows_at(end) if steps is None else rows_of(self._rows_op, self.records, end))
+            for end in (asked[0], asked[-1])
+        )
+        size, low, high = self._rows_op.size, first.start, last.stop
+        within_reach(high)
+        if low < self._row:
+            raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
+        lap, start = divmod(low, size) if size else (0, low)
+        if size is not None and start + high - low > size:
+            raise ConfigError(
+                f"plan.skip({asked}): a range within one pass of {self.size} positions"
+            )
+        if lap and self._body is None:
+            raise ConfigError(
+                f"plan.skip({asked}): a dataset that ends loses positions of its first pass; those "
+                "of a later one can "
+                "be left out of a run that stands before them, by ds.plan.after(state)"
+            )
+        if self._body is not None and high - low == size:
+            raise ConfigError(
+                f"plan.skip({asked}): that is all of a pass, and nothing would be left of later "
+                "passes either: end the "
+                "pass by Loader.seek(step), to the first step of the next one"
+            )
+        if told := told_of(self._op):
+            told.check(low, high, size)
+        return self._edited(Skipped(start, high - low, lap))
+
+    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
+        """Leave out samples from where the run stands: the next of the same source take their
+        places.
+
+        A key is (source, index), what `Loader.keys()` gives, or a `Sample`. Which source a position
+        draws from, and the number of steps, stay as they are.
+
+        Args:
+            keys: (source, index), (source, epoch, index) or `Sample`.
+
+        Raises:
+            ConfigError: for a source that is not there, or whose order cannot be edited here.
+            IndexError: for an index that is not there.
+
+        >>> import penstock as ps
+        >>> "".join(ps.from_sequence("abcdef", name="letters").repeat().plan.exclude([("letters", 1)]).dataset[:8])
+        'acdefacd'
+        """
+        sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
+        edits = list[Edit]()
+        for source, indices in by_source(keys, sizes).items():
+            gone = {
+                index
+                for edit in self._edits
+                if isinstance(edit, Exclude) and edit.source == source
+                for index in edit.indices
+            }
+            if left := sorted(set(indices) - gone):
+                lap, since = reached(self._op, self._leaf(source), source, self.position)
+                edits.append(Exclude(source, since, tuple(left), lap))
+        found = self._edited(*edits)
+        if edits and not self._has_the_past_of(found):
+            raise ConfigError(
+                f"plan.exclude({', '.join(edit.source for edit in edits if isinstance(edit, Exclude))}): that would "
+                "change what was given by now, as shares of tokens and rows packed together follow "
+                "from all their "
+                "samples, and the past is fixed: leave them out some steps later, or others"
+            )
+        return found
+
+    def _has_the_past_of(self, other: Plan[D]) -> bool:
+        """Whether another plan says the same of what was given, and of where mixtures took over."""
+        at, mine = self.position, self.compiled.builder.mixtures
+        try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
+            _, theirs = other.compiled.op, other.compiled.builder.mixtures
+        except IndexError:  # a mixture that was taken over ends before that
+            return False
+        if any(
+            path in mine and mine[path].goes_on and not found.goes_on
+            for path, found in theirs.items()
+        ):
+            return False
+        return not at or self._past(at) == other._past(at)
+
+    def _past(self, at: int) -> list[Any]:
+        """What can be told of what was given before a position: how many samples of each source,
+        and the last ones. Not what an input gave that has left the mixture, and no passes of
+        another length.
+        """
+        last, told = packed_before(self._op, at) or range(at - 1, at), list[Any]()
+        for ask in (lambda: self.counts(at), lambda: [*self.at(slice(last.start, last.stop))]):
+            with suppress(StateError):
+                told.append(ask())
+        return told
+
+    def _edited(self, *edits: Edit) -> Plan[D]:
+        return Plan(self._base, self._wrap, (*self._edits, *edits), self._body, self._records)

@@ -1,0 +1,81 @@
+"""What a run gives that put others in the places of bad samples: the plan read with its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...types import Ints
+from ..base.rows import Rows
+from ..ops.op import Op
+from ..streams.journal import Journal, JournalEntry, SampleDraw
+from ..streams.quarantine import Quarantine
+from ..streams.step import Leaf
+
+_AHEAD = 1 << 16  # items that a run may have made ahead
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The op of a run that has delivered the positions before `position`, and its journal."""
+
+    op: Op
+    leaves: list[Leaf]
+    entries: Mapping[SampleDraw, JournalEntry]
+    position: int
+    _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False, compare=False)
+
+    def locate(self, positions: Ints, op: Op | None = None) -> Rows:
+        """The samples of positions (of a part of the tree), with what took the places of bad
+        ones."""
+        op = op or self.op
+        rows = op.locate(positions, np.zeros_like(positions))
+        return Quarantine(Journal(entries=self.entries), self.leaves, op).replaced(rows)
+
+    def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
+        """The positions at which a sample is delivered, of those at which it was `found` to be
+        drawn and of others."""
+        maybe = np.union1d(found, self._bad(within))
+        rows = self.locate(maybe)
+        places = np.repeat(maybe, np.diff(rows.firsts()))
+        return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
+
+    def more(self, position: int) -> Ints:
+        """How many samples more of each leaf were given than drawn before a position: a tuple in
+        the place of another may be of other sources.
+        """
+        maybe = self._exchanged_before(position)
+        was, given = self.op.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
+        drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
+        return got - drawn
+
+    def _exchanged_before(self, position: int) -> Ints:
+        """The positions before one that may hold others than were drawn: of those the run made, and
+        of some it made ahead. They are looked for twice as far each time, as a source of few rows
+        comes up in many passes.
+        """
+        until = min(1 << max(position - 1, 0).bit_length(), self.position + _AHEAD)
+        if until not in self._until:
+            self._until[until] = self._bad(range(until))
+        return self._until[until][: np.searchsorted(self._until[until], position)]
+
+    def _bad(self, within: range) -> Ints:
+        """The positions in a range whose items hold samples that were bad, in passes in which some
+        were."""
+        where, bad = [np.zeros(0, np.int64)], dict[str, list[tuple[int, int]]]()
+        for draw in self.entries:
+            bad.setdefault(draw.source, []).append((draw.index, draw.epoch))
+        for leaf in self.leaves:
+            if leaf.name in bad:
+                index, epoch = np.asarray(bad[leaf.name], np.int64).T
+                found = self.op.find(leaf.number, np.unique(index), within.start, within.stop)
+                rows = self.op.locate(found, np.zeros_like(found))
+                mine = (
+                    (rows.leaf == leaf.number)
+                    & np.isin(rows.index, index)
+                    & np.isin(rows.epoch, epoch)
+                )
+                where.append(np.repeat(found, np.diff(rows.firsts()))[mine])
+        return np.unique(np.concatenate(where))

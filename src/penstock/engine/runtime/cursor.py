@@ -1,0 +1,71 @@
+"""States as messages: sealed on the way out, checked on the way in.
+
+A state is a small JSON object: what it is, which versions made it, the pipeline's fingerprint and
+    description, the
+position, the log of changes, and a checksum over all of it. It never holds data, and loading one
+never runs code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ...errors import StateError
+from ..base.columns import folded, unfolded
+from ..base.random import VERSION as ORDER
+from ..base.spelling import canonical
+
+VERSION = 1
+
+
+def seal(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A state from its contents, which it holds by columns where they are many."""
+    tables = list[list[str]]()
+    held = {name: folded(each, tables) for name, each in body.items()}
+    state = {
+        "penstock": "state",
+        "version": VERSION,
+        "order": ORDER,
+        **held,
+        **({"tables": tables} if tables else {}),
+    }
+    return {**state, "check": _check(state)}
+
+
+def unseal(state: Any) -> dict[str, Any]:
+    """The contents of a state, after checking that it is one of ours, of this version, and
+    whole."""
+    if not isinstance(state, Mapping):
+        raise StateError(
+            f"a state is a mapping, not a {type(state).__name__}; pass what state_dict() returned"
+        )
+    found = dict(cast("Mapping[str, Any]", state))
+    if found.get("penstock") != "state":
+        keys = ", ".join(sorted(map(str, found))[:6]) or "nothing"
+        raise StateError(
+            f"not a state of Penstock (it holds {keys}); it may be another library's, or another "
+            "part of a checkpoint"
+        )
+    for what, ours in (("version", VERSION), ("order", ORDER)):
+        if found.get(what) != ours:
+            raise StateError(
+                f"the state has {what} {found.get(what)!r}, this Penstock has {ours}; resume with "
+                "the release that "
+                "wrote it"
+            )
+    check = found.pop("check", None)
+    try:
+        if check == _check(found):
+            tables = found.pop("tables", [])
+            return {name: unfolded(each, tables) for name, each in found.items()}
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise StateError(
+        "the state is damaged: its contents do not match its checksum; use an earlier one"
+    )
+
+
+def _check(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(cast(Any, state))).hexdigest()[:32]

@@ -1,0 +1,235 @@
+"""Items on their way out: a stream, and the chunk of it that is being given out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints, Json
+from ..base.rows import Rows, empty_rows
+from ..base.seams import world
+from ..streams.budget import Weight, bytes_of_all
+from ..streams.step import Leaf
+from ..streams.stream import Stream, Tap, joined
+from ..streams.trail import Chunk, Fixed, Offset
+from ..streams.work import Pace
+from .forms import Form
+
+_CACHED = 8 << 20
+
+
+class Delivery:
+    """Gives out the items of a stream one by one, and stands after the last of them.
+
+    Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is
+    put back before anything else is asked of it. `wide` is how many items may be made at a time,
+    `most` how many by the user's wish, `room` how many bytes, `form` what becomes of the items.
+
+    `values[used:stop]` are at hand. Who takes one calls nothing between looking and counting it:
+    Python throws, and goes to another thread, at calls only, so an item is given once or not begun.
+    `stop = 0` keeps all of them back.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        leaves: Sequence[Leaf],
+        wide: int,
+        most: int | None,
+        room: int,
+        form: Form | None,
+    ) -> None:
+        self.stream, self.leaves, self.wide, self.most, self.room, self._form = (
+            stream,
+            leaves,
+            wide,
+            most,
+            room,
+            form,
+        )
+        self._tap, self._counts, self._items, self.bytes = (
+            Tap(stream),
+            np.zeros(len(leaves), np.int64),
+            0,
+            0.0,
+        )
+        self._busy = False
+        self.seek(0, None)
+
+    def seek(self, epoch: int, cursor: Json) -> None:
+        self._tap.seek(epoch, cursor)
+        self._hold(
+            (Chunk([], empty_rows(0), Fixed(self._tap.cursor())),), 0, self._counts, self._items
+        )
+        self._epoch, self._pace, self._weight = epoch, Pace(self.wide), Weight()
+        self._ended = self._astray = False
+
+    def cursor(self) -> Json:
+        return self.moment()()
+
+    def moment(self) -> Callable[[], Json]:
+        """The cursor as it is now, to be made later."""
+        trail, used = self._chunk.trail, self.used
+        return lambda: trail.at(used)
+
+    def next(self) -> Any:
+        """The next item, or StopIteration for good."""
+        if self.used >= self.stop:
+            self.fill()
+        used = self.used
+        value = self.values[used]
+        self.used = used + 1
+        return value
+
+    def _hold(self, parts: tuple[Chunk, ...], used: int, counts: Ints, items: int) -> None:
+        chunk = joined([*parts])
+        stop = len(chunk.values)
+        # No call from here on.
+        self._counts, self._items, self._parts, self._chunk = counts, items, parts, chunk
+        self.values, self.used, self.stop = chunk.values, used, stop
+
+    def fill(self) -> None:
+        """Have an item at hand; StopIteration where there is none."""
+        self.require_idle("next()")
+        self.stop = len(self.values)
+        if self.used < self.stop:
+            return
+        self._busy = True
+        try:
+            self._fill()
+        finally:
+            self._busy = False
+
+    def require_idle(self, call: str) -> None:
+        """Refuse a call that comes while items are made: each would take or move what the other one
+        works on."""
+        if self._busy:
+            raise ConfigError(
+                f"{call} while next() is at work on the same run: from a signal handler, a "
+                "function of the pipeline or "
+                "another thread; have a signal handler set a flag, and look at it between two items"
+            )
+
+    def _fill(self) -> None:
+        if self._ended:
+            raise StopIteration
+        careful = self._astray
+        n = self._back() if careful else self._many
+        self._astray = True
+        try:
+            chunk = self._take(n)
+        except Exception:  # of this item, or of one that was made ahead
+            if careful:
+                raise
+            chunk = self._take(self._back())
+        if self._ended:
+            self._astray = False
+            raise StopIteration
+        self._hold((chunk,), 0, self.given(), self.items)
+        self._astray = False
+
+    def ahead(self, n: int) -> None:
+        """Have up to `n` items at hand, where there are so many. What fails is thrown when its turn
+        comes."""
+        self.require_idle("next()")
+        self._busy = True
+        try:
+            self._ahead(n)
+        finally:
+            self._busy = False
+
+    def _ahead(self, n: int) -> None:
+        while self.stop - self.used < n and not (self._ended or self._astray):
+            self._astray = True
+            try:
+                chunk = self._take(self._many)
+            except Exception:
+                return
+            if not self._ended:
+                first = max(self.used - 1, 0)  # what was given last can still be asked about
+                parts = (*_after(self._parts, first), chunk)
+                self._hold(parts, self.used - first, self._given(first), self._items + first)
+            self._astray = False
+
+    @property
+    def _many(self) -> int:
+        """How many items to take now."""
+        size = self._pace.size
+        return min(
+            size,
+            self._weight.items(min(self.room, _CACHED)),
+            size if self.most is None else self.most,
+        )
+
+    def _take(self, n: int) -> Chunk:
+        """The next items in the form that was asked for."""
+        began = world.sched.now()
+        chunk = self._tap.some(n)
+        self._ended = not chunk.values
+        self._pace.took(len(chunk.values), world.sched.now() - began)
+        size = bytes_of_all(chunk.values)
+        self._weight.learn(size, len(chunk.values))
+        self.bytes += size
+        return (
+            chunk
+            if self._form is None or self._ended
+            else chunk._replace(values=self._form.values(chunk.values))
+        )
+
+    def _back(self) -> int:
+        """Put the stream back behind the last item given; how many to take now, so that what
+        precedes a failure is given before it.
+        """
+        self._tap.seek(self._epoch, self.cursor())
+        self._pace.size = 1
+        return 1
+
+    def given(self) -> Ints:
+        """Samples given out by source, since this was opened."""
+        return self._given(self.used)
+
+    def _given(self, used: int) -> Ints:
+        given = self._chunk.rows.slice(0, used)
+        return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
+
+    def forget(self) -> None:
+        """Count as not given what was given so far."""
+        self._counts, self._items = self._counts - self.given(), -self.used
+
+    @property
+    def items(self) -> int:
+        """Items given out, since this was opened."""
+        return self._items + self.used
+
+    def rows(self) -> Rows:
+        """The samples of the last item."""
+        return self._chunk.rows.slice(self.used - 1, self.used) if self.used else empty_rows(0)
+
+    def began(self) -> Json:
+        """The cursor before the last item."""
+        return self.before(max(self.used - 1, 0))
+
+    def before(self, item: int) -> Json:
+        """The cursor before an item that is at hand."""
+        return self._chunk.trail.at(item)
+
+    def keys(self) -> list[tuple[str, int, int]]:
+        """Source, epoch and index of every sample in the last item."""
+        return named(self.rows(), self.leaves)
+
+
+def named(rows: Rows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
+    """Source, epoch and index of every sample of these rows."""
+    names = [leaves[int(leaf)].name for leaf in rows.leaf]
+    return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
+
+
+def _after(parts: Sequence[Chunk], first: int) -> Iterator[Chunk]:
+    """Chunks in a row without their first items."""
+    for values, rows, trail in parts:
+        if first < (n := len(values)):
+            yield Chunk(values[first:], rows.slice(first, n), Offset(trail, first))
+        first = max(first - n, 0)

@@ -1,0 +1,37 @@
+"""Who computes a run: nobody else (inline), threads, processes or a cluster, each a
+`penstock.engine.streams.job.Executor`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+from ....errors import ConfigError
+from ...streams.job import Executor
+from .threads import Threads
+
+ExecutorName: TypeAlias = Literal["inline", "threads", "processes", "ray"]
+
+EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
+
+
+def hired(
+    executor: ExecutorName, workers: int, timeout: float | None = None, room: int | None = None
+) -> Executor | None:
+    """So many workers; None where there are none. `room` is how many bytes may be made ahead."""
+    if timeout is not None and (timeout <= 0 or not workers):
+        raise ConfigError(
+            f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' "
+            "is replaced and one "
+            "of 'threads' is named; somebody has to wait for it, so workers=1 at least"
+        )
+    if not workers:
+        return None
+    if executor == "threads":
+        return Threads(workers, timeout)
+    if executor == "ray":
+        from .cluster import Cluster
+
+        return Cluster(workers, timeout)
+    from .processes import Processes
+
+    return Processes(workers, timeout, room)

@@ -1,0 +1,93 @@
+"""Threads of this process: nothing is copied, and functions that let go of the interpreter run side
+by side."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ....stores import Reach
+from ...base.machine import place_in_code, processor_time, thread
+from ...base.rows import Rows
+from ...base.seams import world
+from ...base.thread_pool import Task
+from ...streams.clock import Clock
+from ...streams.job import Computed, Done, Job
+
+_PATIENCE = 0.5  # seconds that closing waits for functions under way
+
+
+class Threads:
+    """So many threads. `spent` is the processor time that functions took on them.
+
+    `timeout`: a piece of work that is waited for so many seconds is named in the log; a thread
+        cannot be ended.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        self.spent, self._timeout, self._hands = 0.0, timeout, world.sched.spawn(workers)
+        self._busy = dict[int, tuple[Job, Rows]]()  # what each thread is at
+
+    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
+        def timed() -> Done:
+            me, began = thread(), processor_time()
+            self._busy[me] = job, rows
+            try:
+                done = job(values, rows)
+            finally:
+                del self._busy[me]
+            self.spent += processor_time() - began
+            return done
+
+        under_way = self._hands.submit(timed)
+        if self._timeout is None or job.clock is None:
+            return under_way
+        return _Watched(under_way, self._timeout, job.clock)
+
+    def computes_here(self) -> bool:
+        """Return whether this thread is one of them, and at work."""
+        return thread() in self._busy
+
+    @property
+    def reach(self) -> Reach:
+        return "process"
+
+    @property
+    def deaths(self) -> int:
+        return 0
+
+    def resident(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> None:
+        """Take no more work. A function that does not return soon is named, and not waited for."""
+        self._hands.close(_PATIENCE)
+        for one, (job, rows) in self._busy.copy().items():
+            if one != thread() and rows.leaf.size:
+                over = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
+                logging.getLogger("penstock").warning(
+                    "closed while a thread is at %s over %d samples from %s on; it cannot be "
+                    "ended, takes no more "
+                    "work, and is gone when the function "
+                    "returns", place_in_code(one), len(rows.leaf), over,
+                )  # fmt: skip
+
+
+class _Watched:
+    """A unit under way. Whoever waits for it too long says over what."""
+
+    def __init__(self, under_way: Task, timeout: float, clock: Clock) -> None:
+        self._under_way, self._timeout, self._clock = under_way, timeout, clock
+        self.done, self.cancel = under_way.done, under_way.cancel
+
+    def result(self) -> Done:
+        late = list[str]()
+        while not late and not self._under_way.wait(self._timeout):
+            late = self._clock.late(self._timeout)
+        for each in late:
+            logging.getLogger("penstock").warning(
+                "the run waits longer than timeout=%g s: a thread is at %s; it cannot be ended, a "
+                "worker of "
+                "executor='processes' is replaced", self._timeout, each,
+            )  # fmt: skip
+        return self._under_way.result()

@@ -1,0 +1,301 @@
+"""A flow opened for one rank: one stream, whether positions are shared out or lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError, StateError
+from ...sources.identity import content
+from ...types import Ints, Json
+from ..base.ints import FAR
+from ..base.rows import Rows
+from ..graph.build import Builder
+from ..graph.ends import endless
+from ..graph.indexed import require_indexed
+from ..graph.nodes import Path
+from ..graph.tail import laned, tail_of
+from ..ops.latest import last_samples
+from ..ops.limit import FirstPass
+from ..ops.op import Op
+from ..ops.packed import packed_before, window_ends
+from ..ops.tally import Tally
+from ..streams.balance import Balanced
+from ..streams.barren import Barren
+from ..streams.deal import Spread
+from ..streams.feed import Listed
+from ..streams.lanes import InTurns, Lanes, WholeRun
+from ..streams.opening import Came, Opening, last
+from ..streams.reader import ONCE, LaneOf, Reader
+from ..streams.stream import Stream
+from ..streams.work import Hired, Work
+from .setting import Setting
+
+PACKED_AGAIN = (
+    "the pass would end so soon that rows that were given already would be packed again, together "
+    "with what is left"
+)
+"""What a change may not do to the past of rows that are packed some at a time."""
+
+_SOON = 1024  # rows of which is known at once that they are still there
+
+
+def lane_share(lanes: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The share of the lanes that a rank reads, as a rank and a number of ranks: all of them where
+    the ranks do not divide the lanes.
+    """
+    return (0, 1) if lanes % world_size else (rank, world_size)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The items of one rank as a stream. `undrawn(path, epoch)` are the first positions of the
+    mixture at a path that were not drawn yet where the stream stands in a pass of the run, one for
+    each lane.
+    """
+
+    stream: Stream
+    builder: Builder
+    undrawn: Callable[[Path, int], list[int]]
+    came: Callable[[int, Any], dict[str, Came | None]]
+    """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
+    witnesses: Sequence[Callable[[], None]]
+    """Compare what streams give that nothing identifies with what the cursors say that they
+    gave."""
+    rows: int | None = None
+    """The positions of a pass, where they are shared out and it ends."""
+    first: int | None = None
+    """The cursor where a pass begins, where that is a position."""
+
+    def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
+        """Digests of what came last before a cursor, by lane."""
+        return self._last(self.came(epoch, cursor))
+
+    def told(self, epoch: int, cursor: Json) -> dict[str, Json]:
+        """What a state tells of what came last before a cursor: `last` by lane, and the `latest` of
+        every source, of
+        one lane: the order of a source is that of the run.
+        """
+        came = self.came(epoch, cursor)
+        first = next(((lane, one) for lane, one in came.items() if one), None)
+        return {
+            "last": {**self._last(came)},
+            "latest": {first[0]: {**self._latest(first[1])}} if first else {},
+        }
+
+    def _last(self, came: Mapping[str, Came | None]) -> dict[str, str | None]:
+        digests = {
+            lane: self._digest(one.rows, {})
+            for lane, one in came.items()
+            if one and one.rows is not None
+        }
+        return {**dict.fromkeys(came), **digests}
+
+    def _latest(self, came: Came, ends: bool = False) -> dict[str, str]:
+        """Digests of what came last of every source; with `ends`, also where a pass of it was given
+        whole."""
+        found = last_samples(came.op, came.position, came.lap, ends)
+        return {
+            self.builder.leaves[leaf].name: (content(each) or "")[:8]
+            for leaf, each in found.items()
+        }
+
+    def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+        """Refuse to go on where another item came last than a state tells."""
+        if any(body["last"].get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+            raise StateError(
+                "the state stands at a position of this pipeline, but other samples lead up to it: "
+                "it is of another "
+                "pipeline, or of another version of Penstock"
+            )
+
+    def require_last(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+        """Refuse to adopt where something else came last, of all or of a source, than the digests
+        in a state tell. A source may have another name now, and a window of whole documents that
+        was given in full another order.
+        """
+        if isinstance(cursor, int):
+            self._require_next(epoch, cursor)
+            if window_ends(self._rows, cursor):
+                return
+        names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
+        spellings = [
+            dict[str, str](),
+            *(dict.fromkeys(names - known, str(gone)) for gone in known - names),
+        ]
+        came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
+        last, was = body["last"], body["latest"]
+        other = any(
+            one.rows is not None
+            and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
+            for lane, one in came.items()
+        )
+        # a source that got shorter may stand at the end of a pass now, within which it stood
+        now = {
+            lane: self._latest(one, True) | self._latest(one)
+            for lane, one in came.items()
+            if lane in was
+        }
+        moved = {
+            name
+            for lane in now
+            for name in now[lane]
+            if was[lane].get(name, now[lane][name]) != now[lane][name]
+        }
+        if other or moved:
+            what = f" (of {', '.join(sorted(moved))})" if moved else ""
+            raise StateError(
+                f"adopt: what was given last in this pass{what} is not what the present pipeline "
+                "has there, so samples "
+                "would be given again or never: what orders or counts them is another one (a "
+                "shuffle, or one over a "
+                "source that grew or has another name, skip, limit, concat, repeat), or rows that "
+                "were given already "
+                "would be packed again, otherwise or with what is left of a pass that ends "
+                "elsewhere; keep that as it "
+                "was until the end of a pass and adopt there, and give new rows as an input of "
+                "their own"
+            )
+
+    def _require_next(self, epoch: int, cursor: int) -> None:
+        """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
+        input that left."""
+        size = self._rows.size
+        first, end = (0, FAR) if size is None else (epoch * size, (epoch + 1) * size)
+        soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
+        self._rows.locate(soon, np.zeros_like(soon))
+
+    def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
+        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
+        names = [called.get(name, name) for name in names]
+        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+
+    @property
+    def _rows(self) -> Op:
+        return self.builder.op(tail_of(self.builder.root).flow)
+
+    def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
+        """For the positions before a cursor whose rows an earlier end of the pass would change:
+        `last` after each."""
+        if not isinstance(cursor, int):
+            return {}
+        rows = packed_before(self._rows, cursor)
+        return {at + 1: self.last(epoch, at + 1) for at in rows}
+
+    def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
+        """What a change may not change: rows that are packed together, and how many samples of each
+        leaf a pass gave before a cursor; nothing, where that cannot be told.
+        """
+        packed = self.packed(epoch, cursor)
+        if not isinstance(cursor, int):
+            return packed, []
+        op, tally = self._rows, Tally(len(self.builder.leaves))
+        start = epoch * (op.size or 0)
+        with suppress(
+            StateError, IndexError
+        ):  # of an input that has left; the pass ends before that
+            op.count(tally, start, start + cursor)
+            return packed, tally.samples.tolist()
+        return packed, []
+
+
+def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
+    """Refuse other weights by which what was given would be another past."""
+    if was[0] and was[0] != now[0]:
+        raise ConfigError(
+            f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass"
+        )
+    if was[1] != now[1]:
+        raise ConfigError(
+            "set_weights: a mixture above this one has weights by temperature=, or a part of a "
+            "pass as max_epochs=, "
+            "which depend on the length of this one; that would change, and with it what was given "
+            "already: write "
+            "weights= for the one above, or whole passes"
+        )
+
+
+def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Setting) -> Opened:
+    """An indexed flow: the positions of this rank."""
+    if setting.cost is not None:
+        spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
+    rows = builder.op(tail_of(builder.root).flow)
+    opening = Opening(builder.leaves, hired, spread)
+    stream = opening.open(builder.op(builder.root), ONCE)
+    size, first = rows.size, setting.turn * spread.size
+    first = first if size is None else min(first, size)
+
+    def undrawn(path: Path, epoch: int) -> list[int]:
+        return [opening.undrawn(path, epoch)]
+
+    return Opened(
+        stream, builder, undrawn, lambda epoch, at: {"0": last(stream, epoch, at)}, (), size, first
+    )
+
+
+def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
+    """Some items of a pass of an indexed flow, in the order in which they are named."""
+    op = builder.op(builder.root)
+    return Work(Listed(op, epoch, items), op, [], hired)
+
+
+def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:
+    """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over
+    them the tail. The tree is compiled once for all.
+    """
+    if setting.cost is not None:
+        require_indexed(
+            builder.root, "Loader(balance=...)", "pack from known lengths, or leave it out"
+        )
+    found, (rank, ranks) = laned(builder.root), lane_share(lanes, setting.rank, setting.world_size)
+    parts, streams = dict[int, Opening](), dict[int, Stream]()
+    top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
+    mine, readers, barren = (
+        range(rank, lanes, ranks),
+        dict[int, Reader](),
+        Barren(lanes // ranks, endless(found.flow)),
+    )
+    here = len(mine)
+    most = None if hired.most is None else max(1, hired.most // here)
+    each = replace(hired, window=hired.window and max(2, hired.window // here), most=most)
+
+    def opened(lane: int) -> Stream:
+        of = LaneOf(lane, lanes, mine, readers, barren)
+        parts[lane] = Opening(builder.leaves, each, Spread(), of)
+        streams[lane] = parts[lane].open(rows, ONCE)
+        return streams[lane]
+
+    limit = None if found.limit is None else len(range(rank, found.limit, ranks))
+
+    stream = Lanes(lanes, rank, ranks, limit, opened, barren, partial(each.wide, here))
+    ours = (
+        stream
+        if ranks == setting.world_size
+        else WholeRun(stream, setting.rank, setting.world_size)
+    )
+
+    def undrawn(path: Path, epoch: int) -> list[int]:
+        stream.open_all()
+        return [part.undrawn(path, epoch) for part in parts.values()]
+
+    def came(epoch: int, at: Any) -> dict[str, Came | None]:
+        """None of a lane that gave nothing, and was perhaps not opened."""
+        given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
+        epoch = epoch if limit is None else 0
+        return {
+            **dict.fromkeys(at["at"]),
+            **{lane: last(streams[int(lane)], epoch, given[lane]) for lane in given},
+        }
+
+    tail = Opening(
+        builder.leaves, hired, Spread(), given=(rows, ours if limit is None else FirstPass(ours))
+    )
+    given = tail.open(top, ONCE)
+    if setting.turns > 1:
+        given = InTurns(given, setting.turn, setting.turns)
+    return Opened(given, builder, undrawn, came, hired.witnesses)

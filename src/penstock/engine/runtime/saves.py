@@ -1,0 +1,453 @@
+"""States in a folder: every rank writes a file of its own without asking the others, and reads what
+it needs.
+
+A file is named by the step, the rank, the number of ranks and the moment: digests of what the
+    states of all ranks have
+in common, and of where they stand. A state is there when the files of all ranks of one moment are.
+So what a crash left behind never completes another run's, and who finds the files of a moment
+complete knows that every rank has been there: nobody writes or reads what lies before.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import gcd
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from ...errors import ConfigError, StateError, StorageError, storage, storage_error
+from ..base.cursors import as_int
+from ..base.hints import guided
+from ..base.ints import FAR, whole
+from ..base.limits import RANKS, STATE
+from ..base.seams import world, write_whole
+from ..base.urls import local
+from .cursor import unseal
+from .opened import lane_share
+from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, stand_of
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("penstock")
+
+_CURRENT = "current.json"
+"""The file that names the step which a run went back to, as long as the folder holds later ones."""
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+_NAME = re.compile(
+    r"\.?step-(\d{1,20})\.rank-(\d{1,20})-of-(\d{1,20})\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?"
+)
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """A loader, an iterator of a dataset, or whatever else has a state and a place among the
+    ranks."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        on_mismatch: OnMismatch = "error",
+        /,
+    ) -> None: ...
+
+
+_Held: TypeAlias = "Mapping[_Moment, Mapping[int, str]]"
+"""The files of the ranks that have written a state, by moment."""
+
+
+class _Moment(NamedTuple):
+    """A moment of a run on so many ranks."""
+
+    step: int
+    digest: str
+    ranks: int
+
+    def file(self, rank: int) -> str:
+        return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
+
+    @property
+    def wherever(self) -> _Moment:
+        """The same of ranks whose lanes have ended: theirs makes each of these complete too."""
+        return self._replace(digest=self.digest[:8] + "0" * 8)
+
+
+@guided
+def save(
+    path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None
+) -> int:
+    """Write where a run stands into a folder; every rank calls it after the same step. Returns the
+    step.
+
+    A crash at any moment leaves what was saved before. The ranks do not wait for each other: the
+        last one to write
+    makes the state complete.
+
+    Args:
+        path: the folder, of this run alone and the same for all ranks.
+        run: a loader, or an iterator of a dataset.
+        step: by which number the state is asked for; by default the steps that the run has taken.
+        keep: how many steps to keep. Older ones go when this one is complete, never before; all are
+            kept by default.
+
+    Raises:
+        ConfigError: for what has no state, a step below 0, or nothing to keep.
+        StateError: where the folder holds another pipeline's states, or a later step; of items
+            taken on several ranks.
+
+    >>> import penstock as ps, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> loader = ps.Loader(ps.from_sequence(range(5)))
+    >>> for item in loader:
+    ...     if item == 2:
+    ...         step = ps.save(folder, loader, keep=3)
+    >>> again = ps.Loader(ps.from_sequence(range(5)))
+    >>> step, ps.restore(folder, again), list(again)
+    (3, 3, [3, 4])
+    """
+    _check(run)
+    folder = local(path)
+    with storage(folder):
+        return write_state(folder, run.state_dict(), run.rank, run.world_size, step, keep)
+
+
+@guided
+def restore(
+    path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
+) -> int | None:
+    """Go where a run stood at the newest step whose states are complete, or at the one asked for,
+    whatever the number of ranks was and is. Returns the step; None where none is complete yet: the
+    run then begins where it stands.
+
+    A step asked for becomes the current one of the folder: later ones stay there, are opened only
+        where they are asked
+    for, and the run saves as if they were not there. A folder that cannot be written to stays as it
+    is.
+
+    Args:
+        path: the folder that `ps.save` was given.
+        run: a loader, or an iterator of a dataset.
+        step: the one to go to; by default the newest that is complete, or where the run went back
+            to.
+        on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one,
+            every input where it was.
+
+    Raises:
+        ConfigError: for what has no state.
+        StateError: where the step asked for is not complete, or a state does not fit. The run then
+            stays where it was.
+
+    >>> import penstock as ps, tempfile
+    >>> print(ps.restore(tempfile.mkdtemp(), iter(ps.from_sequence(range(5)))))
+    None
+    """
+    _check(run)
+    folder = local(path)
+    with storage(folder):
+        if step is None and not _complete(held := _held(folder)):
+            if held:
+                _LOG.warning(
+                    "%s: %s, and no other is complete; nothing is restored",
+                    folder,
+                    _lacking(held, max(held).step),
+                )
+            return None
+        share = (
+            None if on_mismatch == "adopt" else (run.rank, run.world_size)
+        )  # mixtures are adopted for all lanes
+        found, states = read_states(folder, step, share)
+    try:
+        run.load_state_dict(states, on_mismatch)
+    except StateError as error:
+        raise StateError(f"{folder}, step {found}: {error}") from error
+    if step is not None:
+        try:
+            with storage(folder / _CURRENT):
+                _make_current(folder, found)
+        except StorageError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            _LOG.warning(
+                "%s; step %d is restored, but it is not the current one of the folder", error, found
+            )
+    return found
+
+
+def _check(run: object) -> None:
+    if not isinstance(run, Savable):
+        raise ConfigError(
+            f"a {type(run).__name__} has no place in its data: give a ps.Loader(ds), or an iter(ds)"
+        )
+
+
+def write_state(
+    folder: Path,
+    state: Mapping[str, Any],
+    rank: int,
+    ranks: int,
+    step: int | None = None,
+    keep: int | None = None,
+) -> int:
+    """Write the state of a rank, and remove what it replaces."""
+    keep = None if keep is None else whole(keep, "keep={}", 1)
+    body = unseal(state)
+    if ranks > 1 and "settling" in body:
+        raise StateError(
+            f"items were taken on {ranks} ranks, each of which stands somewhere else, so no folder "
+            "can tell which of "
+            "their states are of one moment: gather the state_dict() of all, and load the list"
+        )
+    step = as_int(body["step"]) if step is None else whole(step, "step={}", 0, FAR)
+    moment = _Moment(step, moment_of(body), ranks)
+    _looked(folder, lambda held: _refuse(folder, held, body, step))
+    if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
+        _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
+    if (current := _current(folder)) is not None and step > current:
+        _remove_left(folder, moment)
+    write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
+    done = _complete(held := _held(folder))
+    if whole_now := [one for one in done if moment in (one, one.wherever)]:
+        if _current(folder) is not None:
+            _make_current(folder, step)
+        steps = sorted({one.step for one in done if one.step <= step})
+        _remove(folder, step, {*held[whole_now[0]].values()}, steps[-keep:][0] if keep else 0)
+    return step
+
+
+def read_states(
+    folder: Path, step: int | None = None, share: tuple[int, int] | None = None
+) -> tuple[int, list[dict[str, Any]]]:
+    """The newest step that is complete, or the one asked for, and its states: those that a rank of
+    so many needs, or those of all.
+    """
+
+    def look(held: _Held) -> tuple[int, list[dict[str, Any]]]:
+        moment = _chosen(folder, held, step)
+        files = held[moment]
+        first = _read(folder / files[0])
+        others = _needed(moment.ranks, first, share)
+        return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
+
+    return _looked(folder, look)
+
+
+def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None) -> list[int]:
+    """The ranks whose states one of us needs beside the first, with which all of them are compared:
+    those that share lanes with it; all ranks where it reads all lanes.
+    """
+    rank, ranks_now = share or (0, 1)
+    if "journal_of" not in first and "lanes" in first:
+        if has_all_lanes(first):
+            return []
+        rank, ranks_now = lane_share(as_int(first["lanes"]), rank, ranks_now)
+    common = 1 if share is None or "journal_of" in first else gcd(ranks_now, ranks)
+    return [other for other in range(1, ranks) if (other - rank) % common == 0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A state from its file; a truncated or foreign one is refused by name."""
+    try:
+        data = world.disk.read(path, STATE)
+    except FileNotFoundError:  # another rank may have removed it
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateError(
+            f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an "
+            "earlier step"
+        ) from error
+    try:
+        unseal(state)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from error
+    return state
+
+
+# ------------------------------------------------------------ what lies in a folder
+
+
+def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
+    """What is found in a folder; once more where a rank that is ahead removed in the meantime what
+    was looked at."""
+    while True:
+        held = _held(folder)
+        try:
+            return look(held)
+        except (FileNotFoundError, StateError):
+            if _held(folder) == held:
+                raise
+
+
+def _held(folder: Path) -> _Held:
+    """The files of the ranks that have written a state, by moment."""
+    held = dict[_Moment, dict[int, str]]()
+    try:
+        names = world.disk.list(folder)
+    except NotADirectoryError as error:
+        raise ConfigError(
+            f"{folder} is a file: give the folder that ps.save was given; the state in a file of "
+            "yours goes into "
+            "load_state_dict"
+        ) from error
+    for found in map(_NAME.fullmatch, names):
+        if (
+            found
+            and found[0][0] != "."
+            and int(found[2]) < int(found[3]) <= RANKS
+            and int(found[1]) < FAR
+        ):
+            held.setdefault(_of(found), {})[int(found[2])] = found[0]
+    return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}
+
+
+def _of(name: re.Match[str]) -> _Moment:
+    return _Moment(int(name[1]), name[4], int(name[3]))
+
+
+def _complete(held: _Held) -> list[_Moment]:
+    return [moment for moment, files in held.items() if len(files) == moment.ranks]
+
+
+def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
+    """The moment to go to; an error where it is not complete."""
+    done = _complete(held)
+    asked = (
+        _up_to_current(folder, done)
+        if step is None
+        else [moment for moment in done if moment.step == step]
+    )
+    if not asked:
+        newest = f"the newest complete one is {max(done).step}" if done else "none is complete"
+        raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
+    found = max(asked)
+    if step is None and (last := max(held).step) > max(done).step:
+        _LOG.warning("%s: %s; step %d is taken", folder, _lacking(held, last), found.step)
+    return found
+
+
+def _current(folder: Path) -> int | None:
+    """The step that a run went back to; None where the newest is the current one."""
+    try:
+        return whole(
+            json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"], "step={}", 0, FAR
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
+        raise StateError(
+            f"{folder / _CURRENT}: it does not name a step ({error}); remove it, and the newest "
+            "step is the current one"
+        ) from error
+
+
+def _up_to_current(folder: Path, done: Sequence[_Moment]) -> list[_Moment]:
+    current = _current(folder)
+    return [moment for moment in done if current is None or moment.step <= current]
+
+
+def _make_current(folder: Path, step: int) -> None:
+    """Have the folder open at a step, whatever later ones it holds. Ranks do the same, one after
+    the other."""
+    later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
+    if later and _current(folder) != step:
+        write_whole(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
+        _LOG.info(
+            "%s: step %d is the current one; later ones are opened with step=...", folder, step
+        )
+    elif not later:
+        with suppress(FileNotFoundError):
+            world.disk.unlink(folder / _CURRENT)
+
+
+def _lacking(held: _Held, step: int | None) -> str:
+    """Why a step is not complete."""
+    here = {moment: ranks for moment, ranks in held.items() if moment.step == step}
+    if not here:
+        return "there is no state" if step is None else f"there is no step {step}"
+    if len({moment.digest for moment in here}) > 1:
+        return f"the states of step {step} are of different moments or runs"
+    moment, files = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
+    gone = sorted({*range(moment.ranks)} - files.keys())
+    named = (
+        f"rank {gone[0]} of {moment.ranks} is"
+        if len(gone) == 1
+        else f"{len(gone)} of {moment.ranks} ranks are"
+    )
+    return f"{named} missing in step {step}"
+
+
+def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
+    """Refuse to write into the folder of another run, or before what is there."""
+    if not (done := _up_to_current(folder, _complete(held))):
+        return
+    last = max(done)
+    try:
+        there = unseal(_read(folder / held[last][0]))["fingerprint"]
+    except StateError:  # a damaged file is no reason to write none
+        there = body["fingerprint"]
+    if there not in (body["fingerprint"], *body["adopted"]):
+        raise StateError(
+            f"{folder} holds the states of another pipeline (step {last.step}): save into another "
+            "folder, or restore "
+            "that run with on_mismatch='adopt'"
+        )
+    if last.step > step:
+        raise StateError(
+            f"{folder} holds step {last.step}, which is later than step {step}, and would be "
+            "restored before it: "
+            "go back in it with ps.restore(step=...), restore it, or save into another folder"
+        )
+
+
+def _require_equal_data(
+    folder: Path, files: Mapping[int, str], body: Mapping[str, Any], rank: int
+) -> None:
+    """Refuse to complete a state of ranks that read different data, as far as the first of them
+    that wrote it tells."""
+    if others := sorted(files.keys() - {rank}):
+        bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
+        require_equal_stands(
+            {number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)}
+        )
+
+
+def _remove_left(folder: Path, moment: _Moment) -> None:
+    """Remove the states of a step that the run went back before. Beside its new ones, a crash would
+    leave both."""
+    names = [
+        other.file(rank)
+        for other in _held(folder)
+        if other.step == moment.step
+        and other not in (moment, moment.wherever)
+        and other.wherever != moment
+        for rank in range(other.ranks)
+    ]
+    for name in names:
+        world.disk.unlink(folder / name)
+    if names:
+        world.disk.sync(folder)
+
+
+def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
+    """Remove what the complete state of a step replaced, and what is older than the oldest step to
+    keep."""
+    found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
+    replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
+    for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
+        world.disk.unlink(folder / name[0])
+    if replaced:
+        world.disk.sync(folder)

@@ -1,0 +1,589 @@
+"""One run of one rank: which lanes it owns, where each stands, what was changed on the way.
+
+Iterators and loaders are faces of this. Of a pipeline without data-dependent steps ranks share out
+the positions; any other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from ...errors import ConfigError, PenstockError, StateError
+from ...schedule import Schedule
+from ...sources.memory import Memory
+from ...types import Json
+from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
+from ..base.hints import chosen, few
+from ..base.ints import whole, within_reach
+from ..base.machine import kept_from_children
+from ..base.progress import Progress
+from ..graph.adopt import Places, Stand, adopted, standing
+from ..graph.adopt import told as told_of
+from ..graph.compiled import Compiled
+from ..graph.digests import code_notes, compared, unidentified
+from ..graph.edits import Edit, Skipped, changed, edit_from_json, mixtures, own_pass
+from ..graph.indexed import tail_group
+from ..graph.nodes import Flow, Path
+from ..graph.reweigh import Place, ends, refused_inside, reweighed
+from ..graph.shown import counted
+from ..graph.tail import laned, tail_of
+from ..graph.takeover import Taken, all_moved
+from ..ops.pack import passes_of
+from ..ops.shards import without_witnesses
+from ..streams.budget import Budget
+from ..streams.deal import spread_of
+from ..streams.job import Executor
+from ..streams.journal import (
+    Journal,
+    journal_from_json,
+    journal_to_json,
+    whose_journals_are_missing,
+)
+from ..streams.work import SINGLE, Hired
+from .cursor import seal, unseal
+from .delivery import Delivery
+from .in_lanes import ledger_in
+from .opened import Opened, lane_share, open_lanes, open_positions, same_past
+from .setting import Setting
+from .settling import Ledger
+from .states import (
+    MISMATCHES,
+    OnMismatch,
+    check_lanes,
+    entries_of,
+    logged_notes,
+    merged,
+    of_another,
+)
+from .step_log import (
+    GivenBefore,
+    StepRecord,
+    first_record,
+    given_before_from_json,
+    joined_equal,
+    log_beyond,
+    log_from,
+    logged,
+    records_from_json,
+    records_within,
+)
+
+T = TypeVar("T")
+
+_ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of a cursor of another shape."""
+
+
+class Session:
+    """A run: items in order, a state after each, changes on the way."""
+
+    def __init__(self, compiled: Compiled, setting: Setting, executor: Executor | None) -> None:
+        self._base = self.compiled = compiled
+        self.flow, self.setting, self.executor = compiled.flow, setting, executor
+        self.group = tail_group(self.flow)
+        self.spread = spread_of(
+            setting.rank, setting.world_size, self.group, setting.remainder, setting.turns
+        )
+        self.lanes: int = 1 if self.group else setting.lanes or setting.world_size
+        self._record = first_record(self.spread, tail_of(self.flow))
+        self.records: tuple[StepRecord, ...] = (self._record,)
+        self.given_before: tuple[GivenBefore, ...] = ()
+        self.epoch = self.given = self._before = (
+            0  # given: items of a loader's epoch that is shorter than a pass
+        )
+        self.ended = 0  # passes that ended here
+        self.changes: tuple[Edit, ...] = ()
+        self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
+        self.journal = Journal(setting.on_error, setting.max_errors)
+        self.notes, self.ledger = list[str](), Ledger()
+        self.budget = Budget(setting.bytes_ahead)
+        self._items, self._samples, self._warned, self._warned_of_lanes = (
+            0,
+            Counter[str](),
+            False,
+            False,
+        )
+        self._unchanged: dict[str, Any] | None = (
+            None  # the attributes before a change that is being made
+        )
+        self._hold(*self._reached(None))
+
+    @property
+    def base(self) -> Flow:
+        """The tree without the changes made on the way."""
+        return self._base.flow
+
+    @property
+    def description(self) -> Json:
+        """What the run is."""
+        return self._base.description
+
+    @property
+    def lane_share(self) -> tuple[int, int]:
+        """The share of the lanes that this rank reads, as a rank and a number of ranks."""
+        return lane_share(self.lanes, self.setting.rank, self.setting.world_size)
+
+    @property
+    def reads_all_lanes(self) -> bool:
+        """True if each of several ranks reads the whole run, because they cannot share out its
+        lanes."""
+        return not self.group and self.lane_share[1] < self.setting.world_size
+
+    def reopen(self, cursor: Json) -> None:
+        """Open the current tree, and go where the cursor says."""
+        self._change(lambda: self._go_on(*self._reached(cursor)))
+
+    def _change(self, change: Callable[[], T]) -> T:
+        """Make a change whole or, where it raises or is interrupted, not at all.
+
+        A signal handler that asks for the state in the middle of it gets the state before it.
+        """
+        self.out.require_idle("a change of the position or the weights")
+        before = {**vars(self)}
+        if self._unchanged is None:
+            self._unchanged = before
+        try:
+            found = change()
+            self._unchanged = before["_unchanged"]
+        except BaseException:
+            self.__dict__ = before
+            raise
+        if (out := before["out"]) is not self.out:
+            out.stream.close()
+        return found
+
+    def _reached(
+        self, cursor: Json, check: Callable[[Opened], None] | None = None
+    ) -> tuple[Opened, Delivery]:
+        """The current tree, opened where the cursor says; `check` looks at what came before
+        that."""
+        opened = self._opened(self.setting.window, self.executor)
+        wide = (
+            max(256, SINGLE // self.group)
+            if self.group
+            else 256 * (self.lanes // self.lane_share[1])
+        )
+        most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
+        out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
+        out.seek(self.epoch, opened.first if cursor is None else cursor)
+        if check:
+            check(opened)
+        if not stands_at(out.cursor(), cursor):
+            raise bad_cursor(cursor, "a position of this pipeline")
+        return opened, out
+
+    def _go_on(self, opened: Opened, out: Delivery) -> None:
+        """Give out what was opened in the place of what was. Part of a change, which closes
+        that."""
+        self._items, self._samples = self.items, self.samples
+        out.bytes += self.out.bytes
+        self._hold(opened, out)
+
+    def _hold(self, opened: Opened, out: Delivery) -> None:
+        self._run, self.out, self.leaves = opened, out, opened.builder.leaves
+        if self.executor:
+            kept_from_children(out)
+
+    def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
+        found = self.compiled = self.compiled.of(self.flow)
+        builder, most = found.builder, self.setting.most
+        hired = Hired(
+            self.journal, builder.leaves, self.budget, executor, window, most, clock=found.clock
+        )
+        if self.group:
+            return open_positions(builder, hired, self.spread, self.setting)
+        return open_lanes(builder, hired, self.lanes, self.setting)
+
+    def close(self) -> None:
+        self.out.stream.close()
+
+    @property
+    def items(self) -> int:
+        """Items given out since the run was opened here."""
+        return self._items + self.out.items
+
+    @property
+    def step(self) -> int:
+        """Global steps that the run has taken, before it was opened here too."""
+        return self._before + self.items
+
+    @property
+    def samples(self) -> Counter[str]:
+        """Samples given out since the run was opened here, by source."""
+        given = zip(self.leaves, self.out.given().tolist(), strict=True)
+        return self._samples + Counter({leaf.name: many for leaf, many in given})
+
+    def warn_of_unidentified(self) -> None:
+        """Name the sources of which a resume cannot tell that they are what they were; once, on the
+        first rank."""
+        names = [] if self._warned or self.setting.rank else unidentified(self.leaves)
+        self._warned = True
+        if names:
+            logging.getLogger("penstock").warning(
+                "nothing tells in which order %s %s samples, and a resume is exact only where that "
+                "is the same "
+                "every time: seed what shuffles in the function, and say so by from_iterable(..., "
+                "identity='v1')",
+                few(names), "gives its" if len(names) == 1 else "give their",
+            )  # fmt: skip
+
+    def identify_objects(self) -> None:
+        """Digest lists of objects before their samples are read: methods that load lazily or count
+        change them."""
+        for leaf in self.leaves:
+            if isinstance(leaf.source, Memory):
+                leaf.source.identify_objects()
+
+    def warn_of_lanes(self) -> None:
+        """Say what it costs that each rank reads all lanes; once, on the first rank."""
+        if not self.reads_all_lanes or self._warned_of_lanes or self.setting.rank:
+            return
+        self._warned_of_lanes, ranks = True, self.setting.world_size
+        logging.getLogger("penstock").warning(
+            "%d ranks cannot share out %s, so each of them reads and computes all samples of the "
+            "run and keeps "
+            "its rows of each step; to share the work, begin a run with lanes= a multiple of the "
+            "ranks",
+            ranks, counted(self.lanes, "lane"),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Make the next item now, so that the workers are busy behind it."""
+        with suppress(StopIteration):
+            self.out.fill()
+
+    def next_pass(self, passes: int = 1) -> None:
+        """Go to the beginning of the next pass, or of one after that."""
+
+        def change() -> None:
+            self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
+            self.flow = changed(self.base, self.changes, self.epoch)
+            self._go_on(*self._reached(None))
+
+        self._change(change)
+
+    def rows(self) -> int | None:
+        """The rows of a pass of an indexed flow."""
+        return self._run.rows
+
+    @property
+    def row(self) -> int:
+        """The first row that was not given yet, counted over all passes, of an indexed flow."""
+        return self.epoch * (self.rows() or 0) + as_int(self.out.cursor())
+
+    def seek(self, item: int, counted: bool = True) -> None:
+        """Go to an item of the pass: at once where positions are items, else by reading up to
+        it."""
+        item = whole(item, "seek({})", 0)
+        within_reach(item, self.group or 1)
+        row, rows = item * (self.group or 1), self.rows()
+        row = row if rows is None else min(row, rows)
+        check_reach(row, f"seek({item})")
+
+        def reads_up_to_it() -> None:
+            self._go_on(*self._reached(None))
+            with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
+                for _ in progress.each(range(item)):
+                    self.out.next()
+            self.out.forget()
+            self._before = item - self.items
+
+        self._change((lambda: self._go(self.epoch, row, counted)) if self.group else reads_up_to_it)
+
+    def go(self, step: int, row: int, counted: bool) -> None:
+        """Go to the row, counted over all passes, at which a global step begins."""
+        rows = self.rows()
+        epoch, place = divmod(row, rows) if rows else (0, row)
+        check_reach(max(epoch, place), f"seek({step})")
+
+        def change() -> None:
+            self.given = 0
+            self._go(epoch, place, counted)
+
+        self._change(change)
+
+    def _go(self, epoch: int, place: int, counted: bool) -> None:
+        """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
+        rows = self.rows()
+        row = epoch * (rows or 0) + place
+        if counted:
+            self._log_jump(row, rows)
+        self.epoch, self.flow = epoch, changed(self.base, self.changes, epoch)
+        self._go_on(*self._reached(place))
+        self._before = self.records[-1].steps_to(row, rows) - self.items
+
+    def _log_jump(self, row: int, rows: int | None) -> None:
+        """Note which rows are jumped over on the way to one, or are given again."""
+        now, log = self.row, self.records
+        if row > now:
+            self.records = log_beyond(log, now, row, self._record, rows)
+        if row >= now:
+            return
+        self.records = log_from(log, row, self._record, rows)
+        step = self.records[-1].steps_to(row, rows)
+        before = [replace(one, step=min(one.step, step)) for one in self.given_before]
+        if records := records_within(log, row, now):
+            at = now - self.epoch * (rows or 0)
+            before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
+        self.given_before = joined_equal(before)
+
+    def begin_items(self) -> None:
+        """Note in the log that whole items are taken from here on, where they were shared out by
+        steps before."""
+        self.records = logged(
+            self.records, self.row, replace(self._record, gives="items"), self.rows()
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Where the run stands: small, plain JSON, after the last item given out."""
+        return self.moment()()
+
+    def moment(self) -> Callable[[], dict[str, Any]]:
+        """Where the run stands now, to be written down later: costs next to nothing."""
+        if self._unchanged is not None:
+            session = Session.__new__(Session)
+            session.__dict__.update(self._unchanged)
+            return session.moment()
+        cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
+        journal, given, records, lanes = (
+            dict(self.journal.entries),
+            self.given,
+            self.records,
+            self.lanes,
+        )
+        given_before = [one.to_json() for one in self.given_before]
+        step, before, base = self.step, self.adopted, self._base
+        items = self.compiled.size if self.ledger.used and self.group else None
+        told = (
+            {"settling": self.ledger.told(self.spread, self.rows(), items)}
+            if self.ledger.used
+            else {}
+        )
+
+        def state() -> dict[str, Any]:
+            at = cursor()
+            body: dict[str, Any] = {
+                "fingerprint": base.fingerprint,
+                "pipeline": base.description,
+                "epoch": epoch,
+                "step": step,
+                "adopted": [*before],
+                **({"at": at} if self.group else cast("dict[str, Json]", at)),
+                **opened.told(epoch, at),
+                "data": base.data,
+                "code": base.code,
+                "mixtures": told_of(opened.builder),
+                "given": given,
+                "changes": [change.to_json() for change in changes],
+                "journal": journal_to_json(journal),
+            }
+            log = {"records": [record.to_json() for record in records], "pass": opened.rows}
+            body |= told | (log if self.group else {"lanes": lanes})
+            if given_before:
+                body["given_before"] = given_before
+            if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
+                body["journal_of"] = [self.setting.rank, self.setting.world_size]
+            return seal(body)
+
+        return state
+
+    def load(self, states: Any, on_mismatch: OnMismatch, takes: bool = False) -> None:
+        """Go where a state says, or stay if anything is wrong; `takes`: what it leaves open can be
+        given again."""
+        chosen(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
+
+        def change() -> None:
+            try:
+                self._load(states, on_mismatch == "adopt", takes)
+            except StateError:
+                raise
+            except _ODD as error:
+                if not isinstance(error, PenstockError):
+                    raise StateError(
+                        f"the state does not fit this pipeline: {error!r}; it is damaged"
+                    ) from error
+                odd = self.changes and isinstance(error, ConfigError)
+                what = "the changes in the state do" if odd else "the state does"
+                raise StateError(f"{what} not fit this pipeline: {error}") from error
+
+        self._change(change)
+
+    def _load(self, states: Any, adopt: bool, takes: bool) -> None:
+        bodies = [
+            unseal(state) for state in (states if isinstance(states, list | tuple) else [states])
+        ]  # pyright: ignore[reportUnknownVariableType]
+        if not bodies:
+            raise StateError("an empty list of states; pass one state, or those of all ranks")
+        body, cursors = merged(bodies)
+        changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
+        home = self._base.remembered(body["pipeline"])
+        base = home.flow
+        self.epoch, self.given, self.adopted = (
+            as_int(body["epoch"]),
+            as_int(body["given"]),
+            tuple(body["adopted"]),
+        )
+        if body["fingerprint"] != home.fingerprint or body["pipeline"] != home.description:
+            if not adopt:
+                raise of_another(body["pipeline"], self.description)
+            found = adopted(
+                base, changes, body["mixtures"], self.epoch, self._places(body, cursors)
+            )
+            self.adopted += (str(body["fingerprint"]),)
+            changes, rows, taken = (
+                found.edits,
+                laned(base),
+                Taken(found.streams, as_int(body.get("lanes", 1))),
+            )
+            cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
+        if adopt and self.epoch and self.group and "pass" in body:
+            rows_op = home.of(tail_of(changed(base, changes, self.epoch)).flow).op
+            if rows_op.size != body["pass"] and passes_of(rows_op) is None:
+                changes = (*changes, Skipped(0, 0, self.epoch))
+        notes = compared(body["data"], self.leaves, self._base.data, adopt)
+        notes += [] if adopt else code_notes(body["code"], self._base.code)
+        notes += whose_journals_are_missing(bodies)
+        self._base, self.changes = home, changes
+        self.flow = changed(base, changes, self.epoch)
+        noted = journal_from_json(
+            [entry for each in bodies for entry in entries_of(each, "journal")]
+        )
+        self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
+        cursor = self._cursor_in(body, cursors)
+        if adopt:
+            cursor = without_witnesses(cursor)
+        require = Opened.require_last if adopt else Opened.require_same
+        opened, out = self._reached(
+            cursor, lambda opened: require(opened, self.epoch, cursor, body)
+        )
+        for check in opened.witnesses:
+            _tried(check)
+        if self.group:
+            position = self.epoch * (opened.rows or 0) + as_int(cursor)
+            self.records = logged(
+                records_from_json(body["records"]), position, self._record, opened.rows
+            )
+            self.given_before = given_before_from_json(entries_of(body, "given_before"))
+            if self.given_before and self.adopted != tuple(body["adopted"]):
+                self.given_before = ()
+                notes.append(
+                    "steps that were given before the run went back are no longer counted, as it "
+                    "was adopted"
+                )
+        self.notes, self.ledger = (
+            logged_notes(notes),
+            ledger_in(body, self.spread, self.setting, self.lanes, takes),
+        )
+        self._go_on(opened, out)
+        self._before = as_int(body["step"]) - self.items
+
+    def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
+        """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
+        takes the state's."""
+        if not self.group and self.setting.lanes is None and "lanes" in body:
+            self.lanes = as_int(body["lanes"])
+        rank, ranks = self.lane_share
+        mine = range(rank, 0 if self.group else self.lanes, ranks)
+        check_lanes(body, cursors, self.lanes, mine)
+        if self.group:
+            return cursors[0]
+        cursor: dict[str, Json] = {
+            "at": {str(lane): cursors[lane] for lane in mine},
+            "turn": as_int(body["turn"]),
+            "ended": sorted(
+                {lane for lane in entries_of(body, "ended") if lane in mine}
+            ),  # as they are written
+        }
+        if "drawn" in body and (limit := laned(self.flow).limit) is not None:
+            cursor["drawn"] = len(range(rank, min(as_int(body["drawn"]), limit), ranks))
+        return cursor
+
+    def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
+        """Where the mixtures of a tree stand that goes on at these cursors."""
+        epoch = as_int(body["epoch"])
+
+        def places(flow: Flow) -> Mapping[Path, Stand]:
+            if self.group:
+                return standing(flow, epoch, as_int(cursors[0]))
+            setting = replace(
+                self.setting, window=0, rank=0, world_size=1
+            )  # the lanes of all ranks
+            probe = Session(Compiled(flow), setting, None)
+            cursor = probe._cursor_in(body, cursors)
+            found = dict[Path, Stand]()
+            for path in mixtures(flow):
+                with suppress(ConfigError):  # it is not drawn from in its own order
+                    found[path] = probe._stand(path, epoch, cursor)
+            return found
+
+        return places
+
+    def _stand(self, path: Path, epoch: int, cursor: Json) -> Stand:
+        """The first place of a mixture that is not part of what was delivered up to a cursor. What
+        workers made
+        ahead does not count: lanes are opened anew there, without any.
+        """
+        if self.group:
+            found = standing(self.flow, epoch, as_int(cursor)).get(path)
+            return refused_inside() if found is None or found.again else found
+        opened = self._opened()
+        try:
+            opened.stream.seek(epoch, cursor)
+            lanes = opened.undrawn(path, epoch)
+        finally:
+            opened.stream.close()
+        if own_pass(self.base, path):
+            size = mixed.size if (mixed := opened.builder.mixed.get(path)) else None
+            lanes = lanes if size is None else [min(at - epoch * size, size) for at in lanes]
+            return Stand(0, epoch, max(lanes), min(lanes))
+        return (
+            refused_inside() if ends(opened.builder, path) else Stand(0, 0, max(lanes), min(lanes))
+        )
+
+    # ------------------------------------------------------------ changes and failures
+
+    def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
+        """Other weights from a position of the mixture on; returns that position."""
+        cursor = self.out.cursor()
+        # What all ranks see alike.
+        alone = (
+            not self.spread.whole
+            if self.group and self.setting.world_size > 1
+            else self.lane_share[1] == 1
+        )
+
+        def reached(path: Path) -> Place:
+            stand = self._stand(path, self.epoch, cursor)
+            return stand.lap, stand.at
+
+        position, change = reweighed(
+            self.base, self.changes, weights, at, alone, self._run.builder, reached
+        )
+        changes = (*self.changes, change)
+        past = self._run.past(self.epoch, cursor)
+
+        def changes_weights() -> None:
+            self.flow = changed(self.base, changes, self.epoch)
+            opened, out = self._reached(cursor)
+            same_past(past, opened.past(self.epoch, cursor))
+            self.changes = changes
+            self._go_on(opened, out)
+
+        self._change(changes_weights)
+        return position
+
+
+def _tried(check: Callable[[], None]) -> None:
+    """Refuse a stream that is not what it was. What else is thrown is thrown again when it is
+    read."""
+    try:
+        check()
+    except StateError:
+        raise
+    except Exception:
+        return

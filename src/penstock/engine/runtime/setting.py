@@ -1,0 +1,100 @@
+"""How a run is done: by whom, how far ahead, and what becomes of what fails or is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+from ..base.hints import chosen
+from ..base.ints import whole
+from ..base.machine import installed_memory, neighbours, place, rank_in
+from ..streams.balance import Cost
+from ..streams.deal import REMAINDERS, Remainder
+from ..streams.journal import POLICIES, OnError
+from .forms import Form
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run
+    keeps. Of `turns` workers that share what a rank gives, each takes one item in turn, from item
+    `turn` on.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    lanes: int | None = None
+    on_error: OnError = "raise"
+    max_errors: int = 100
+    window: int = 0
+    most: int | None = None
+    prefetch_bytes: int | None = None
+    remainder: Remainder = "drop"
+    form: Form | None = None
+    turn: int = 0
+    turns: int = 1
+    cost: Cost | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("rank", 0),
+            ("world_size", 1),
+            ("lanes", 1),
+            ("max_errors", 0),
+            ("prefetch_bytes", 1),
+        ):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
+        if self.rank >= self.world_size:
+            raise ConfigError(
+                f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1"
+            )
+        chosen(self.remainder, REMAINDERS, "remainder={}")
+        if (
+            self.remainder == "keep"
+            and self.world_size > 1
+            and self.form is not None
+            and self.form.place is not None
+        ):
+            raise ConfigError(
+                "remainder='keep' ends ranks at different steps, and a global batch needs all of "
+                "them"
+            )
+        if self.cost is not None and self.remainder == "pad":
+            raise ConfigError(
+                "balance= shares whole steps out; remainder='pad' fills one up: use one of them"
+            )
+        chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
+
+    @property
+    def bytes_ahead(self) -> int:
+        """How many bytes may be made ahead: an eighth of the memory for all ranks of a machine, if
+        nobody says."""
+        return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
+
+
+def place_of(
+    rank: int | None, world_size: int | None, mesh: object, form: Form | None = None
+) -> tuple[int, int]:
+    """Our place among the ranks: as given, in a data-parallel group, where our devices hold rows,
+    else as the launcher says.
+    """
+    if mesh is not None:
+        if rank is not None or world_size is not None:
+            raise ConfigError(
+                f"rank={rank}, world_size={world_size} and mesh=: the mesh says both; leave them "
+                "out"
+            )
+        rank, world_size = rank_in(mesh)
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
+    held = None if form is None else form.place
+    if rank is None or world_size is None:
+        return held or place(whole=True)
+    if held not in (None, (rank, world_size)):
+        raise ConfigError(
+            f"the loader is rank {rank} of {world_size}, and this process's devices hold share "
+            f"{held[0]} of {held[1]} "
+            "of the rows: leave out rank and world_size"
+        )
+    return rank, world_size

@@ -1,0 +1,296 @@
+"""What a saved state holds, read with care: the states of all ranks as one, and lanes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from ...errors import StateError
+from ...types import Json
+from ..base.cursors import as_int, lane_number
+from ..base.hints import few
+from ..base.spelling import canonical, fingerprint
+from ..graph.digests import known_parts
+from ..graph.recipe import difference
+from .in_lanes import lanes_levelled
+from .settling import levelled
+
+OnMismatch: TypeAlias = Literal["error", "adopt"]
+
+MISMATCHES: tuple[OnMismatch, ...] = get_args(OnMismatch)
+
+_LOG = logging.getLogger("penstock")
+
+NEEDED = (
+    "fingerprint", "pipeline", "epoch", "step", "adopted", "at", "last", "latest", "data", "code", "mixtures", "given",
+    "changes", "journal",
+)  # fmt: skip
+LANED = ("lanes", "turn", "ended")
+"""What every state has, and what one of a run in lanes has as well."""
+
+SHARED = ("fingerprint", "epoch", "lanes", "changes")
+"""What the states of all ranks have in common, wherever they found their data."""
+
+
+def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """The list of this name, empty where there is none."""
+    found = body.get(name, [])
+    if not isinstance(found, list):
+        raise StateError(
+            f"the state's {name!r} is a {type(found).__name__}, not a list; it is damaged"
+        )
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def ranks_differ(state: Any, ranks: int) -> bool:
+    """Whether each of so many ranks has a state of its own, and a load needs all of them: cursors
+    of lanes, journals, what was taken.
+    """
+    if ranks == 1 or not isinstance(state, Mapping):
+        return False
+    body = cast("Mapping[str, Any]", state)
+    return (
+        "journal_of" in body or "settling" in body or ("lanes" in body and not has_all_lanes(body))
+    )
+
+
+def has_all_lanes(body: Mapping[str, Any]) -> bool:
+    """Return whether a state has the cursors of all lanes: of one rank, or of ranks that each read
+    all lanes."""
+    return (
+        isinstance(body["at"], Mapping)
+        and len(cast("Mapping[str, Any]", body["at"])) == body["lanes"]
+    )
+
+
+def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the position and data of a rank as small JSON, equal for all ranks of one step.
+
+    The place is None where ranks may stand apart: items were taken, or lanes have ended. Where
+        ranks differ, `share`
+    says which share of the run it is, and `own` where that stands: processes of one share stand
+        alike.
+    """
+    apart = "settling" in body or bool(body.get("ended"))
+    place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
+    data = {name: fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
+    stand: dict[str, Json] = {
+        "place": place,
+        "step": body.get("step"),
+        "data": data,
+        "run": _run_of(body),
+    }
+    if "lanes" not in body and "settling" not in body:
+        return stand
+    at, settling = cast("Json", body.get("at")), cast("Json", body.get("settling"))
+    share = (
+        sorted(at)
+        if isinstance(at, dict)
+        else settling.get("of")
+        if isinstance(settling, dict)
+        else None
+    )
+    return {
+        **stand,
+        "share": fingerprint(share),
+        "own": fingerprint([body.get("epoch"), body.get("turn"), at, settling]),
+    }
+
+
+def _run_of(body: Mapping[str, Any]) -> dict[str, Json]:
+    """Return what all ranks of a run have in common, each under the name that an error gives it."""
+    run: dict[str, Json] = {name: fingerprint(body.get(key)) for name, key in _OF_A_RUN.items()}
+    records = entries_of(body, "records")
+    return {
+        **run,
+        "steps (ranks, batches, remainder)": fingerprint(_kind_of_steps(records[-1]))
+        if records
+        else None,
+    }
+
+
+def _kind_of_steps(record: Any) -> Json:
+    return {name: record.get(name) for name in ("rows", "ranks", "remainder", "batches")}
+
+
+def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
+    """Refuse the ranks of a checkpoint that stand at different steps, run different pipelines or
+    read different data.
+
+    All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when
+    they are saved, where ranks can be asked, and when they are loaded. Where several processes are
+    one rank (tensor parallelism), all processes are asked, and `unit` is "process".
+
+    >>> place = {"place": [0, 16], "step": 4, "data": {}, "run": {}}
+    >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    penstock.errors.StateError: the states are of different moments: rank 0 stood at step 4, rank 1 at step 5; save ...
+    """
+    for (first, one), (rank, other) in pairwise(stands.items()):
+        if differ := [name for name, ours in one["run"].items() if ours != other["run"].get(name)]:
+            raise StateError(
+                f"{_PLURAL[unit]} {first} and {rank} are of different runs, with other "
+                f"{' and '.join(differ)}: give "
+                f"all {_PLURAL[unit]} the same pipeline and options, and make changes on all after "
+                "the same step"
+            )
+    placed = [rank for rank, one in stands.items() if one["place"] is not None]
+    shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
+    apart = len(shares) > len(dict(shares))
+    if apart or len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
+        shown = [*stands] if apart else placed
+        one_step = len({stands[rank]["step"] for rank in shown}) == 1 and not apart
+        steps = list[str]()
+        for rank in shown:
+            where = f" of pass {stands[rank]['place'][0]}" if one_step else ""
+            steps.append(
+                f"{unit} {rank} {'stood ' * (rank == shown[0])}at step "
+                f"{stands[rank]['step']}{where}"
+            )
+        told = ", ".join(steps[:_SHOWN]) + (
+            f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else ""
+        )
+        raise StateError(
+            f"the states are of different moments: {told}; save on all {_PLURAL[unit]} after the "
+            "same step, or use an "
+            "earlier checkpoint"
+        )
+    for (first, one), (rank, other) in pairwise(stands.items()):
+        ours, theirs = one["data"], other["data"]
+        if differ := sorted(
+            name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]
+        ):
+            raise StateError(
+                f"{_PLURAL[unit]} {first} and {rank} read different data under the same names, "
+                f"{few(differ)}: where "
+                "each rank shuffles for itself, give all the same seed, as in .shuffle(seed=0)"
+            )
+
+
+_OF_A_RUN = {
+    "pipelines": "fingerprint",
+    "lanes": "lanes",
+    "changes (weights, skips, exclusions)": "changes",
+}
+_SHOWN = 8  # ranks that are named
+_PLURAL = {"rank": "ranks", "process": "processes"}
+
+
+def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
+    """One state out of those of all ranks."""
+    if len(bodies) > 1:
+        require_equal_stands({rank: stand_of(body) for rank, body in enumerate(bodies)})
+    if any("settling" in body for body in bodies):
+        bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
+    body = bodies[0]
+    cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
+    for other in bodies:
+        needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
+        if missing := [name for name in needed if name not in other]:
+            raise StateError(f"the state lacks {missing}; it is damaged")
+        if isinstance(other["last"], Mapping):
+            last |= other["last"]
+        if isinstance(other["latest"], Mapping):
+            latest |= other["latest"]
+        for name in SHARED:
+            if other.get(name) != body.get(name):
+                raise StateError(
+                    f"the states are of different moments or runs: {name} is {body.get(name)!r} in "
+                    "one, "
+                    f"{other.get(name)!r} in another"
+                )
+        at = other.get("at")
+        if "lanes" in other:
+            if not isinstance(at, Mapping):
+                raise StateError(f"the state's cursors of lanes are {at!r}; it is damaged")
+            cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        else:
+            cursors[0] = at
+    if not cursors or ("lanes" not in body and cursors[0] is None):
+        raise StateError("the state has no cursor; it is damaged, or was never a saved position")
+    body = {
+        **body,
+        "last": last,
+        "latest": latest,
+        "step": max(as_int(other["step"]) for other in bodies),
+    }
+    if "lanes" not in body:
+        return body, cursors
+    turns = [as_int(other.get("turn")) for other in bodies]
+    ended = [lane for other in bodies for lane in entries_of(other, "ended")]
+    drawn = {"drawn": _drawn_by_all(bodies, max(turns))} if "drawn" in body else {}
+    return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
+
+
+def _drawn_by_all(bodies: Sequence[Mapping[str, Any]], turn: int) -> int:
+    """Return how many items all ranks have drawn of a run with a limit.
+
+    Where the states of some ranks are missing, the turn tells it. That goes beyond the limit where
+    all of it is drawn.
+    """
+    drawn = {
+        frozenset(cast("Mapping[str, Any]", body["at"])): as_int(body.get("drawn"))
+        for body in bodies
+    }
+    known = len(frozenset[str]().union(*drawn))
+    return sum(drawn.values()) if known == bodies[0]["lanes"] else turn
+
+
+def moment_of(body: Mapping[str, Any]) -> str:
+    """Sixteen hex digits: eight of what the states of all ranks have in common, eight of where they
+    stand. Ranks whose
+    lanes end stand apart from then on: zeros, which go with every place.
+    """
+    place = (
+        "0" * 8
+        if body.get("ended")
+        else fingerprint({"at": body["turn" if "lanes" in body else "at"]})[:8]
+    )
+    return fingerprint({name: body.get(name) for name in SHARED})[:8] + place
+
+
+def check_lanes(
+    body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]
+) -> None:
+    """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has
+    none of its own."""
+    found = as_int(body.get("lanes", lanes))
+    if mine and "lanes" not in body:
+        raise StateError(
+            "the run went from position to position, and this pipeline is read in lanes, as it "
+            "cannot be indexed: "
+            "ds.plan says what that is for; without it the run can go on"
+        )
+    if found != lanes:
+        raise StateError(
+            f"the run has {found} lanes, this loader {lanes}; a run keeps its lanes: Loader(..., "
+            f"lanes={found})"
+        )
+    if missing := [lane for lane in mine if lane not in cursors]:
+        raise StateError(
+            f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the "
+            "states of all ranks "
+            "as a list"
+        )
+
+
+def of_another(saved: Any, now: Json) -> StateError:
+    """The error for a state of another pipeline."""
+    lines = difference(saved, now)
+    shown = (
+        "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
+    )
+    return StateError(
+        f"the state is of another pipeline:\n{shown}\n"
+        "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
+    )
+
+
+def logged_notes(notes: Sequence[str]) -> list[str]:
+    """These notes on a state that was loaded, written to the log."""
+    for note in notes:
+        _LOG.warning("a state was loaded, but %s", note)
+    return list(notes)

@@ -1,0 +1,116 @@
+"""The rows of a global step to ranks by what they cost, so that none waits for the others.
+
+Every rank computes the costs of all rows of the step from lengths alone, and shares them out alike:
+    nobody has to talk.
+Costs are whole numbers, since sums of others would depend on how many are added up at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Ints
+from ..base.hints import chosen
+from ..base.random import key_of, permute
+from ..base.rows import Rows
+
+Cost: TypeAlias = Callable[[Ints], Ints]
+Balance: TypeAlias = Literal["tokens", "squares"]
+
+_KEY = key_of("balance")
+_SWAPS = 64  # that better what was shared out
+
+
+def cost_of(balance: Balance | Cost | None) -> Cost | None:
+    """What a document costs by its tokens."""
+    if balance is None or callable(balance):
+        return balance
+    chosen(balance, get_args(Balance), "balance={}")
+    return _tokens if balance == "tokens" else np.square
+
+
+def _tokens(lengths: Ints) -> Ints:
+    return lengths
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Shares rows out by a cost. `lengths` tells those of samples that are not packed."""
+
+    cost: Cost
+    lengths: Callable[[Rows], Ints]
+
+    def costs(self, rows: Rows) -> Ints:
+        """What each item costs: the sum over its documents, or their parts."""
+        packs = [node for node in rows.marks if node > 0 and ~node in rows.marks]
+        sizes = rows.marks[~packs[0]] - rows.marks[packs[0]] if packs else self.lengths(rows)
+        each = np.asarray(self.cost(sizes))
+        if each.dtype.kind not in "iu" or each.shape != sizes.shape:
+            raise ConfigError(
+                f"balance={self.cost!r} gave {each.dtype}{list(each.shape)} for {len(sizes)} "
+                "lengths: a whole number "
+                "for each is needed"
+            )
+        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(each, dtype=np.int64)])
+        return np.diff(sums[rows.firsts()])
+
+    def dealt(self, costs: Ints, start: int, ranks: int, rank: int) -> Ints:
+        """Which rows of a step, by their costs, are a rank's: as many for each."""
+        bins = shares(costs.tolist(), ranks)
+        return np.asarray(
+            sorted(bins[int(permute(np.asarray([rank]), ranks, _KEY, start)[0])]), np.int64
+        )
+
+
+def shares(costs: list[int], ranks: int) -> list[list[int]]:
+    """Rows in as many lists of one length, the sums of their costs as equal as a few swaps make
+    them.
+
+    The dearest first, each to the rank with the least so far that has room; then rows of the
+    dearest rank are swapped with those of others while that makes the dearest cheaper. Longest
+    processing time first, see Graham, "Bounds on multiprocessing timing anomalies" (1969).
+
+    >>> shares([9, 1, 1, 5, 5, 1], 2)
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    each, bins = len(costs) // ranks, [list[int]() for _ in range(ranks)]
+    least = [(0, rank) for rank in range(ranks)]
+    heapify(least)
+    for row in sorted(range(len(costs)), key=lambda row: (-costs[row], row)):
+        load, rank = heappop(least)
+        bins[rank].append(row)
+        if len(bins[rank]) < each:
+            heappush(least, (load + costs[row], rank))
+    loads = [sum(costs[row] for row in rows) for rows in bins]
+    for _ in range(_SWAPS):
+        if not _swapped(costs, bins, loads):
+            break
+    return bins
+
+
+def _swapped(costs: list[int], bins: list[list[int]], loads: list[int]) -> bool:
+    """Swap a row of the dearest rank with one of another, if that makes it cheaper and the other no
+    dearer."""
+    most = max(range(len(bins)), key=lambda rank: (loads[rank], -rank))
+    for other in sorted(range(len(bins)), key=lambda rank: (loads[rank], rank)):
+        gap = loads[most] - loads[other]
+        pairs = [
+            (abs(gap - 2 * (costs[a] - costs[b])), i, j)
+            for i, a in enumerate(bins[most])
+            for j, b in enumerate(bins[other])
+            if 0 < costs[a] - costs[b] < gap
+        ]
+        if pairs:
+            _, i, j = min(pairs)
+            a, b = bins[most][i], bins[other][j]
+            bins[most][i], bins[other][j] = b, a
+            loads[most] -= costs[a] - costs[b]
+            loads[other] += costs[a] - costs[b]
+            return True
+    return False

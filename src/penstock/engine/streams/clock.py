@@ -1,0 +1,163 @@
+"""Where the time of a run goes, when somebody asks: noted where the work is done, by step and by
+source.
+
+A tree is compiled with a clock or without one; without, nothing here is called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...types import Ints, Json, Sizes, Source
+from ..base.machine import processor_time, thread
+from ..base.rows import Rows
+from ..base.seams import world
+
+READ = "read"
+"""The step that reading a source is."""
+SEVERAL = ""
+"""The source of what is made of several."""
+
+
+class Note(NamedTuple):
+    """What a step took for items of a source: seconds, and how many of them on a processor."""
+
+    step: str
+    source: str
+    items: int
+    seconds: float
+    processor: float
+
+
+class Mark:
+    """What a thread is at: a step, and which of these samples, since when."""
+
+    def __init__(self, step: str, names: Sequence[str], rows: Rows | None) -> None:
+        self.step, self.names, self.rows, self.item, self.since = (
+            step,
+            names,
+            rows,
+            0,
+            world.sched.now(),
+        )
+        self.told = 0.0  # since when what was said last lasted
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f"reading {self.names[0]!r}"
+        row = self.rows.slice(self.item, self.item + 1)
+        name = self.names[int(row.leaf[0])]
+        return f"{self.step} over {name}[{int(row.index[0])}] (pass {int(row.epoch[0])})"
+
+
+class Clock:
+    """Notes of work, and their sums. Whoever works notes, on any thread; `taken` and `add` bring
+    that to the run, also from a process where the clock is another one.
+    """
+
+    def __init__(self) -> None:
+        self._notes, self._sums, self._marks = (
+            deque[Note](),
+            dict[tuple[str, str], Note](),
+            dict[int, Mark](),
+        )
+
+    def __reduce__(self) -> Any:
+        return Clock, ()
+
+    @contextmanager
+    def at(self, step: str, names: Sequence[str], rows: Rows | None = None) -> Generator[Mark]:
+        """While this thread is at a step."""
+        me = thread()
+        try:
+            self._marks[me] = mark = Mark(step, names, rows)
+            yield mark
+        finally:
+            del self._marks[me]
+
+    def late(self, seconds: float) -> list[str]:
+        """What threads have been at for longer than this, each told once."""
+        now, found = world.sched.now(), list[str]()
+        for mark in self._marks.copy().values():
+            if now - mark.since > seconds and mark.told != mark.since:
+                mark.told = mark.since
+                found.append(f"{mark}, {now - mark.since:.3g} s so far")
+        return found
+
+    def note(
+        self,
+        step: str,
+        names: Sequence[str],
+        source: Ints,
+        seconds: Sequence[float],
+        processor: float,
+    ) -> None:
+        """A step took so long for each item; `source` numbers the name of each."""
+        many, total = np.bincount(source), np.bincount(source, seconds)
+        share = processor / max(float(total.sum()), 1e-9)
+        for i in np.flatnonzero(many).tolist():
+            took = float(total[i])
+            self._notes.append(Note(step, names[i], int(many[i]), took, took * share))
+
+    def reading(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
+        """What reading a source gives."""
+        began, processor = world.sched.now(), processor_time()
+        with self.at(READ, [name]):
+            found = read()
+        seconds = [(world.sched.now() - began) / max(len(found), 1)] * len(found)
+        self.note(
+            READ, [name], np.zeros(len(found), np.int64), seconds, processor_time() - processor
+        )
+        return found
+
+    def taken(self) -> list[Note]:
+        """The notes that nobody took yet. They are only added up, so it does not matter who takes
+        whose."""
+        found = list[Note]()
+        with suppress(IndexError):
+            while True:
+                found.append(self._notes.popleft())
+        return found
+
+    def add(self, notes: Iterable[Note]) -> None:
+        """Add notes to the sums of the run."""
+        for note in notes:
+            before = self._sums.get(note[:2])
+            self._sums[note[:2]] = note if before is None else Note(*note[:2], *_plus(before, note))
+
+    def gather(self) -> None:
+        """Add what was noted here."""
+        self.add(self.taken())
+
+    def sums(self) -> list[Note]:
+        """What every step took for every source, the longest first."""
+        self.gather()
+        return sorted(self._sums.values(), key=lambda note: -note.seconds)
+
+
+def _plus(a: Note, b: Note) -> tuple[int, float, float]:
+    return a.items + b.items, a.seconds + b.seconds, a.processor + b.processor
+
+
+class TimedSource:
+    """A source whose reading is noted."""
+
+    def __init__(self, source: Source, name: str, clock: Clock) -> None:
+        self._source, self._name, self._clock = source, name, clock
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        return self._clock.reading(self._name, lambda: self._source.read(indices))
+
+    def lengths(self) -> Sizes | None:
+        return self._source.lengths()
+
+    def describe(self) -> Json:
+        return self._source.describe()

@@ -1,0 +1,202 @@
+"""Which rows of a global step go to which rank: a permutation keyed by the place at which the step
+begins.
+
+Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks
+    gives one of them no
+sample of the light source, ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...types import Flags, Ints
+from ..base.random import key_of, permutations, permute, tweaked
+from ..base.rows import Rows
+from .balance import Balanced
+
+Remainder: TypeAlias = Literal["drop", "pad", "keep"]
+
+REMAINDERS: tuple[Remainder, ...] = get_args(Remainder)
+
+_KEY = key_of("deal")
+_TABLE = 8192  # steps of up to so many rows are dealt many at a time
+_CELLS = 1 << 20  # rows of all ranks that are dealt at a time
+
+
+def dealt(starts: Ints, size: int, slots: range) -> Ints:
+    """The offsets of the rows in these slots of the steps of `size` rows that begin at `starts`:
+    int64[steps, slots], each step's in ascending order.
+    """
+    if len(slots) == size:
+        return np.broadcast_to(np.arange(size), (len(starts), size))
+    if size <= _TABLE:
+        picks = permutations(size, tweaked(_KEY, starts))[:, slots.start : slots.stop]
+    else:
+        mine = np.arange(slots.start, slots.stop)
+        picks = np.stack([permute(mine, size, _KEY, start) for start in starts.tolist()])
+    return np.sort(picks, axis=1)
+
+
+def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
+    """The offsets of the rows of the steps of `size` rows that begin at `starts`, rank after rank,
+    each rank's `group`
+    rows in ascending order: int64[steps, size]; and the rank of each of these places.
+    """
+    ranks = np.arange(size) // group
+    if size <= group:
+        return np.broadcast_to(np.arange(size), (len(starts), size)), ranks
+    if size > _TABLE:
+        parts = [
+            dealt(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)
+        ]
+        return np.concatenate(parts, axis=1), ranks
+    picks, whole = permutations(size, tweaked(_KEY, starts)), size // group * group
+    full = np.sort(picks[:, :whole].reshape(len(starts), -1, group), axis=2).reshape(
+        len(starts), whole
+    )
+    return np.concatenate([full, np.sort(picks[:, whole:], axis=1)], axis=1), ranks
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One rank's share of the positions of a program: `group` rows of every global step.
+
+    What is left at the end of a pass and fills no step is left out ("drop"), filled up from the
+    beginning of the pass ("pad"), or dealt out so that the first ranks have full groups ("keep").
+    Where workers take turns, our next step is
+    `turns` steps on. `whole` keeps the rows of a group together: neighbours, as they are without
+        ranks. With `balance`
+    rows are shared out by what they cost.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    group: int = 1
+    remainder: Remainder = "keep"
+    turns: int = 1
+    whole: bool = False
+    balance: Balanced | None = None
+
+    @property
+    def size(self) -> int:
+        """The rows of a global step."""
+        return self.group * self.world_size
+
+    @property
+    def stride(self) -> int:
+        """The rows from one step of ours to the next."""
+        return self.size * self.turns
+
+    @property
+    def plain(self) -> bool:
+        """Whether all positions are ours, one after the other."""
+        return self.world_size == self.turns == 1 and self.remainder != "pad"
+
+    def steps(self, rows: int) -> int:
+        """The global steps that so many rows give."""
+        return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
+
+    def items(self, made: Callable[[int], int], rows: int) -> int:
+        """The items that a pass of so many rows gives us, of which so many rows make so many
+        items."""
+        if self.remainder != "keep":
+            return self.steps(rows)
+        full, left = divmod(rows, self.size)
+        return full + made(min(max(left - self.rank * self.group, 0), self.group))
+
+    def positions(
+        self,
+        at: int,
+        epoch: int,
+        rows: int | None,
+        many: int,
+        located: Callable[[Ints], Rows] | None = None,
+    ) -> Ints:
+        """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole
+        groups. `located` tells what lies at positions of that pass.
+        """
+        count = max(1, min(-(-many // self.group), _CELLS // self.size))
+        if self.whole:
+            places = (
+                self.groups(at, epoch, rows, count)[:, None] * self.group + np.arange(self.group)
+            ).ravel()
+            return places if rows is None else places[places < rows]
+        if rows is not None:
+            count = min(count, -(-self.steps(rows - at) // self.turns))
+            if not count and not at and self.remainder != "keep":
+                raise self.no_step(rows)
+        starts = at + np.arange(count) * self.stride
+        first = epoch * rows if rows is not None else 0
+        full = (
+            starts
+            if rows is None or self.remainder == "pad"
+            else starts[starts + self.size <= rows]
+        )
+        mine = range(self.rank * self.group, (self.rank + 1) * self.group)
+        if self.balance is None or located is None or not len(full):
+            offsets = dealt(full + first, self.size, mine)
+        else:
+            costs = self.balance.costs(located((full[:, None] + np.arange(self.size)).ravel()))
+            parts = zip(costs.reshape(-1, self.size), (full + first).tolist(), strict=True)
+            offsets = np.stack(
+                [self.balance.dealt(cost, at, self.world_size, self.rank) for cost, at in parts]
+            )
+        places = (full[:, None] + offsets).ravel()
+        if rows is None:
+            return places
+        if len(full) < count:  # the last step of "keep"
+            last, left = int(starts[-1]), rows - int(starts[-1])
+            some = range(min(mine.start, left), min(mine.stop, left))
+            places = np.append(places, last + dealt(starts[-1:] + first, left, some))
+        return np.where(places < rows, places, (places - rows) % max(rows, 1))
+
+    def groups(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
+        """The numbers of our next groups of a pass that stands at row `at`, dealt whole: about
+        `many` of them."""
+        each = Spread(self.rank, self.world_size)
+        groups = None if rows is None else -(-rows // self.group)
+        return each.positions(-(-at // self.group), epoch, groups, many)
+
+    def valid(self, at: int, epoch: int, rows: int | None) -> Flags:
+        """Which of our rows of the step at `at` are no padding."""
+        shift = 0 if rows is None else epoch * rows
+        mine = range(self.rank * self.group, (self.rank + 1) * self.group)
+        offsets = dealt(np.asarray([at + shift]), self.size, mine)[0]
+        return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
+
+    def no_step(self, rows: int) -> ConfigError:
+        """The error that says that a pass of so many rows gives no step."""
+        ranks = (
+            f"{self.world_size} ranks with {self.group} each take"
+            if self.world_size > 1
+            else "one rank takes"
+        )
+        return ConfigError(
+            f"a pass has {rows} rows, and {ranks} {self.size} a step, so no rank would ever make a "
+            "step; "
+            "repeat() before the batches, use a smaller batch or fewer ranks, or ask for the rest "
+            "with "
+            "Loader(remainder='pad') or 'keep'"
+        )
+
+
+def spread_of(
+    rank: int, world_size: int, group: int | None, remainder: Remainder, turns: int = 1
+) -> Spread:
+    """The share of a rank; all of it for lanes, which have no group. Who is alone has the last,
+    short batch too."""
+    if group is None:
+        return Spread()
+    return Spread(
+        rank,
+        world_size,
+        group,
+        "keep" if world_size == 1 and remainder == "drop" else remainder,
+        turns,
+    )

@@ -1,0 +1,227 @@
+"""Where work comes from: positions of an op, or the items of another stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...types import Ints, Json
+from ..base.cursors import as_int, bad_cursor
+from ..base.ints import FAR
+from ..base.rows import Rows, empty_rows, join_rows
+from .deal import Spread
+from .stream import Stream, Tap
+from .trail import Offset, Stepped, Trail
+
+FIRST_PLAN, LAST_PLAN = (
+    16,
+    16384,
+)  # positions planned at a time: few at first, so that a resume is quick
+_TOLD = 32  # rows told at a time at least, so that one that needs much does not stop the others
+_AHEAD = 4096  # rows planned ahead where somebody is told
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work: what to compute on, and the trail of what it is made of. `values` is None
+    for positions."""
+
+    values: list[Any] | None
+    rows: Rows
+    trail: Trail
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def split(self, n: int) -> list[Unit]:
+        """The same, `n` items at a time."""
+        return [
+            Unit(
+                self.values and self.values[i : i + n],
+                self.rows.slice(i, min(i + n, len(self))),
+                Offset(self.trail, i),
+            )
+            for i in range(0, len(self), n)
+        ]
+
+
+class Indexed(Protocol):
+    """Whatever can be asked about positions: an op of a compiled tree."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def depth(self) -> int: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
+    def values(self, rows: Rows, /) -> Sequence[Any]: ...
+
+
+class Feed(Protocol):
+    """Where work comes from: positions of an op, or the items of another stream."""
+
+    def next(self, n: int, /) -> Unit | None: ...
+    def cursor(self) -> Json: ...
+    def seek(self, epoch: int, cursor: Json, /) -> None: ...
+    def close(self) -> None: ...
+
+
+def of_pass(op: Indexed, epoch: int, places: Ints) -> tuple[Ints, Ints]:
+    """Places of a pass as positions of an op, and how often it was gone through before."""
+    counted = (
+        op.size is not None and epoch * op.size < FAR
+    )  # a pass of an index of what has no end is long
+    shift, lap = (epoch * (op.size or 0), 0) if counted else (0, epoch)
+    return places + shift, np.full_like(places, lap)
+
+
+class Positions:
+    """The positions of an op, one pass at a time, in whole groups but for the last of a pass."""
+
+    def __init__(self, op: Indexed, spread: Spread) -> None:
+        self.op, self.spread = op, spread
+        self._epoch, self._at, self._end, self._plan = 0, 0, 0, FIRST_PLAN
+        self._rows = empty_rows(op.depth)
+        self._used: int = 0
+        self._unit: int = 0  # where the last one began
+        self._told: int = 0
+        self._enough = _NEVER  # told of: more is too much for now
+
+    def cursor(self) -> Json:
+        return self._at
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._epoch, self._at, self._plan = (
+            epoch,
+            0 if cursor is None else as_int(cursor),
+            FIRST_PLAN,
+        )
+        self._end = self._at
+        if self.op.size is not None and self._at > self.op.size:
+            raise bad_cursor(cursor, f"a position up to {self.op.size}")
+        self._rows, self._used, self._unit, self._told = empty_rows(self.op.depth), 0, 0, 0
+        self._enough = _NEVER
+
+    def next(self, n: int, /) -> Unit | None:
+        if self._used == len(self._rows):
+            self._unit = self._used
+            if not self._locate():
+                return None
+        group = self.spread.group
+        n = min(-(-n // group) * group, len(self._rows) - self._used)
+        unit = self._rows.slice(self._used, self._used + n)
+        trail = self._trail(self._at)
+        self._unit, self._used = self._used, self._used + n
+        self._at = as_int(trail.at(n))
+        return Unit(None, unit, trail)
+
+    def _trail(self, at: int) -> Stepped:
+        return Stepped(at, self.spread.group, self.spread.stride, self.op.size)
+
+    def coming(self) -> Rows:
+        """The next rows of which nobody was told, as they are planned: as many again as were told
+        of already and are not used yet.
+        """
+        start = max(self._told, self._unit)
+        known = start - self._used  # less than nothing where some of the last unit are not told of
+        if known >= self._enough:
+            return self._rows.slice(start, start)
+        while len(self._rows) - self._unit < _AHEAD and self._locate():
+            pass
+        start = max(self._told, self._unit)
+        self._told = min(start + max(known, -known, _TOLD), len(self._rows))
+        whole = self._told == len(self._rows)  # then the next are planned and told together
+        self._enough = max((self._told - self._used) * 7 // 8, _TOLD) if whole else _NEVER
+        return self._rows.slice(start, max(start, self._told))
+
+    def untold(self, rows: int, /) -> None:
+        """So many of them are to be told again, once half of those that are known are used."""
+        self._told -= rows
+        self._enough = max((self._told - self._used) // 2, _TOLD)
+
+    def planned(self) -> Rows:
+        """The rows that are planned, from the last unit on."""
+        return self._rows.slice(self._unit, len(self._rows))
+
+    def _locate(self) -> bool:
+        """Plan the next stretch of positions."""
+        size, epoch = self.op.size, self._epoch
+        if not self.spread.plain:
+            located = partial(self.rows_at, epoch=epoch)
+            places = self.spread.positions(self._end, epoch, size, self._plan, located)
+        else:
+            stop = self._end + -(-self._plan // self.spread.group) * self.spread.group
+            places = np.arange(self._end, stop if size is None else min(stop, size))
+        if not places.size:
+            return False
+        rows, gone = self.rows_at(places, epoch), self._unit
+        self._end = as_int(self._trail(self._end).at(len(rows)))
+        self._plan = min(
+            max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(rows.leaf)))), self._plan * 4
+        )
+        self._rows = join_rows([self.planned(), rows]) if gone < len(self._rows) else rows
+        self._unit, self._used, self._told = 0, self._used - gone, max(self._told - gone, 0)
+        return True
+
+    def positions(self, places: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Places of a pass as positions of the op, and in which laps of it these are."""
+        return of_pass(self.op, epoch, places)
+
+    def rows_at(self, places: Ints, epoch: int) -> Rows:
+        """The samples behind places of a pass."""
+        return self.op.locate(*self.positions(places, epoch))
+
+    def close(self) -> None:
+        pass
+
+
+class Listed:
+    """Some positions of a pass of an op, in the order in which they are named."""
+
+    def __init__(self, op: Indexed, epoch: int, places: Ints) -> None:
+        self._rows = op.locate(*of_pass(op, epoch, places))
+        self._used = 0
+
+    def cursor(self) -> Json:
+        return self._used
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._used = 0 if cursor is None else as_int(cursor)
+
+    def next(self, n: int, /) -> Unit | None:
+        start, self._used = self._used, min(self._used + n, len(self._rows))
+        return (
+            Unit(None, self._rows.slice(start, self._used), Stepped(start, 1, 1, None))
+            if self._used > start
+            else None
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class Upstream:
+    """The items of another stream as work."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.tap = Tap(stream)
+
+    def next(self, n: int, /) -> Unit | None:
+        chunk = self.tap.take(n)
+        return Unit(chunk.values, chunk.rows, chunk.trail) if chunk.values else None
+
+    def cursor(self) -> Json:
+        return self.tap.cursor()
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        return self.tap.stream, epoch, cursor
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self.tap.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self.tap.stream.close()

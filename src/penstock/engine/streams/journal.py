@@ -1,0 +1,167 @@
+"""The journal of bad samples: which were found, and what took their places. Plain JSON in a
+state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+
+from ...errors import DataError, StateError
+from ...types import Json
+from ..base.cursors import as_int, as_list
+from ..base.rows import Rows, bounds_of
+from .step import Leaf
+
+_MOST_RANKS = 1 << 20
+_LONGEST = 400  # letters of an error that are kept
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object in memory: another one on every rank
+
+OnError: TypeAlias = Literal["raise", "quarantine"]
+
+POLICIES: tuple[OnError, ...] = get_args(OnError)
+
+
+@dataclass(frozen=True, order=True)
+class SampleDraw:
+    """One draw from a source. `part` tells apart the pieces of a stream's sample, and its
+    shards."""
+
+    source: str
+    epoch: int
+    index: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """What is known of a bad draw. `used` is the index that took its place, from position `at` of
+    what it was drawn from; None of what was left out, and of what was only to take the place of
+    another. Where a whole tuple did, `parts` says of what samples it is.
+    """
+
+    error: str
+    used: int | None = None
+    at: int | None = None
+    parts: Json = None
+
+
+class Journal:
+    """The bad draws of a run, of which at most `most` samples may be."""
+
+    def __init__(
+        self,
+        policy: OnError = "quarantine",
+        most: int = 0,
+        entries: Mapping[SampleDraw, JournalEntry] | None = None,
+    ):
+        self.policy, self.most, self.entries = policy, most, dict(entries or {})
+        self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
+
+    def add(self, draw: SampleDraw, cause: Exception) -> None:
+        """One more; an error where there are too many."""
+        self._samples.add((draw.source, draw.index, draw.part))
+        error = _ADDRESS.sub("", f"{type(cause).__name__}: {cause}")[:_LONGEST]
+        if len(self._samples) > self.most:
+            count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
+            raise DataError(f"{count}; the last: {error}", where=draw_shown(draw)) from cause
+        self.entries[draw] = JournalEntry(error)
+
+
+def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
+    """A journal as plain JSON, in the order of sources, passes and indices."""
+    return [
+        {
+            "source": draw.source,
+            "epoch": draw.epoch,
+            "index": draw.index,
+            "error": entry.error,
+            "used": entry.used,
+        }
+        | ({"part": draw.part} if draw.part else {})
+        | ({"at": entry.at} if entry.at is not None else {})
+        | ({"parts": entry.parts} if entry.parts is not None else {})
+        for draw, entry in sorted(entries.items())
+    ]
+
+
+def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
+    """The journal that was saved, on one rank or on several: what one of them replaced counts for
+    all."""
+    found = dict[SampleDraw, JournalEntry]()
+    for entry in saved:
+        try:
+            numbers = entry["epoch"], entry["index"], entry.get("part", 0)
+            draw = SampleDraw(str(entry["source"]), *map(as_int, numbers))
+            used, at = (
+                None if entry.get(name) is None else as_int(entry[name]) for name in ("used", "at")
+            )
+            told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"an entry of the state's journal names no sample ({entry!r}); it is damaged"
+            ) from error
+        if draw not in found or found[draw].at is None:
+            found[draw] = told
+    return found
+
+
+def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note where not the states of all ranks are at hand: the run goes on alike, but tries again
+    what the others replaced.
+    """
+    told = [as_list(body["journal_of"]) for body in bodies if "journal_of" in body]
+    of = max((as_int(world, _MOST_RANKS) for _, world in told), default=0)
+    missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})
+    named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+    return [
+        f"the journal of {named} is missing: bad samples that were replaced there are tried again, "
+        "and the plan does "
+        "not know of them; load the states of all ranks as a list"
+    ] * bool(missing)
+
+
+def item_told(item: Rows, leaves: Sequence[Leaf]) -> Json:
+    """Of what samples one item is: lists as its groups are, of source, pass, index, part, and what
+    nodes noted."""
+    noted = [item.marks[node] for node in sorted(item.marks)]
+    columns = np.stack([item.epoch, item.index, item.part, *noted], axis=1).tolist()
+    found: list[Any] = [
+        [leaves[int(leaf)].name, *row]
+        for leaf, row in zip(item.leaf.tolist(), columns, strict=True)
+    ]
+    for offsets in reversed(item.levels):
+        found = [found[a:b] for a, b in pairwise(offsets.tolist())]
+    return found[0]
+
+
+def rows_told(parts: Json, like: Rows, leaves: Sequence[Leaf]) -> Rows:
+    """The item again, in the form of another of the same flow."""
+    found, levels = cast("list[Any]", [parts]), list[Any]()
+    numbers: Mapping[Any, int] = {each.name: each.number for each in leaves}
+    try:
+        for _ in like.levels:
+            levels.append(bounds_of(np.asarray([len(cast("list[Any]", group)) for group in found])))
+            found = [each for group in found for each in cast("list[Any]", group)]
+        samples = [cast("list[Any]", each) for each in found]
+        if not all(sample[0] in numbers for sample in samples):
+            return like  # adopted by a pipeline without these sources
+        leaf = np.asarray([numbers[sample[0]] for sample in samples])
+        epoch, index, part, *noted = np.asarray(
+            [[as_int(n) for n in sample[1:]] for sample in samples], np.int64
+        ).T
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the state's journal says that a bad sample was replaced by {parts!r}; it is damaged"
+        ) from error
+    marks = dict(zip(sorted(like.marks), noted, strict=False))
+    return Rows(leaf, epoch, index, part, tuple(levels), marks)
+
+
+def draw_shown(draw: SampleDraw) -> str:
+    """A draw for people."""
+    return f"{draw.source}[{draw.index}] (pass {draw.epoch})"

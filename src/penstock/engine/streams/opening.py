@@ -1,0 +1,138 @@
+"""How a tree is opened: which lane or rank opens it, with whose hands, and what its streams
+share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ...errors import ConfigError, StateError
+from ...types import Json, Path
+from ..base.cursors import as_int
+from ..base.rows import Rows
+from .deal import Spread
+from .feed import Positions
+from .reader import Dealt, LaneOf, Laps, Reader
+from .rounds import Rounds, Share
+from .step import Leaf
+from .stream import Above, Stream
+from .work import Hired, Positioned, Work
+
+
+class Openable(Protocol):
+    """What can be opened: an op of a compiled tree."""
+
+    def stream(self, opening: Opening, laps: Laps, /) -> Stream: ...
+
+
+class Drawable(Positioned, Protocol):
+    """An indexed op. `mixed` says that several sources are drawn from in turn somewhere in it;
+    `reached` says where the mixture that is its top stands at a position, if there is one, and None
+    where that cannot be said.
+    """
+
+    @property
+    def mixed(self) -> bool: ...
+    @property
+    def mixture(self) -> Path | None: ...
+    def reached(self, position: int, /) -> int | None: ...
+
+
+@dataclass
+class Opening:
+    """One opening of a tree, of all of it or of a lane. `given` is an op and the stream that stands
+    for it."""
+
+    leaves: list[Leaf]
+    hired: Hired
+    spread: Spread
+    lane: LaneOf | None = None
+    given: tuple[Openable, Stream] | None = None
+    drawn: dict[Path, Callable[[int], int]] = field(
+        default_factory=dict[Path, Callable[[int], int]]
+    )
+    """For a mixture, by its place, the first position that nobody has drawn yet in a pass of the
+    run."""
+
+    def open(self, op: Openable, laps: Laps) -> Stream:
+        """The stream of an op, that many passes of which follow one another."""
+        return self.given[1] if self.given and op is self.given[0] else op.stream(self, laps)
+
+    @property
+    def share(self) -> LaneOf:
+        """Our lane."""
+        assert self.lane is not None, "only lanes have streams that are not indexed"
+        return self.lane
+
+    def positions(self, op: Drawable, laps: Laps) -> Stream:
+        """The stream of what is indexed: our share of its positions."""
+        lanes = 1 if self.lane is None else self.lane.lanes
+        if self.lane is None:
+            feed = Positions(op, self.spread)
+        else:
+            feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
+        work = Work(feed, op, [], self.hired)
+        if (place := op.mixture) is not None:
+
+            def drawn(epoch: int) -> int:
+                position, size = lanes * work.furthest(), op.size
+                if size is not None:  # the last round may reach over the end
+                    position = epoch * size + min(position, size)
+                reached = op.reached(position)
+                return _untold() if reached is None else reached
+
+            self.drawn[place] = drawn
+        return work
+
+    def dealt(self, op: object, opened: Callable[[], Stream], laps: Laps) -> Stream:
+        """Our share of a stream that is read once for all lanes of the rank."""
+        lane, lanes, mine, readers, _ = self.share
+        if lanes == 1:
+            return opened()
+        if id(op) not in readers:
+            readers[id(op)] = Reader(opened(), mine, laps)
+        return Dealt(readers[id(op)], lane, lanes)
+
+    def undrawn(self, place: Path, epoch: int) -> int:
+        """The first position of the mixture at a place that nobody has drawn yet in a pass of the
+        run."""
+        return self.drawn[place](epoch) if place in self.drawn else _untold()
+
+
+class Came(NamedTuple):
+    """What a stream was given last: the samples (None of an input that has left), and the op that
+    they are of, at the position after them, in which lap.
+    """
+
+    rows: Rows | None
+    op: Any
+    position: int
+    lap: int
+
+
+def last(stream: object, epoch: int, cursor: Json) -> Came | None:
+    """What a stream was given last before a cursor; None where that is nothing, or where not one
+    indexed flow alone lies under it.
+    """
+    while isinstance(stream, Above):
+        stream, epoch, cursor = stream.below(epoch, cursor)
+    if not isinstance(stream, Positions | Rounds) or cursor is None or not as_int(cursor):
+        return None
+    positions, laps = stream.positions(np.asarray([as_int(cursor) - 1]), epoch)
+    rows = None
+    with suppress(
+        StateError
+    ):  # it came from an input that the mixture which took over does not have
+        rows = stream.op.locate(positions, laps)
+    return Came(rows, stream.op, int(positions[0]) + 1, int(laps[0]))
+
+
+def _untold() -> Any:
+    raise ConfigError(
+        "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of "
+        "the run; pass at="
+    )

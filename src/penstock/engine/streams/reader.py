@@ -1,0 +1,267 @@
+"""Streams that lanes cannot share out among themselves: read once a rank, their items dealt to the
+lanes in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import DataError
+from ...types import Json
+from ..base.cursors import as_int, as_list, bad_cursor, stands_at
+from ..base.rows import empty_rows, join_rows
+from .barren import Barren
+from .stream import Stream, Tap
+from .trail import Chunk, Fixed, Trail
+
+
+class LaneOf(NamedTuple):
+    """Which lane of how many; those of the rank, the readers that they share, by op, and what went
+    barren."""
+
+    lane: int
+    lanes: int
+    mine: Sequence[int]
+    readers: dict[int, Reader]
+    barren: Barren
+
+
+_APART = 1 << 24  # so many items are never held for the lane that is furthest behind
+
+
+class Place(NamedTuple):
+    """Between two items of a stream: the pass, the number of the next item, and the cursor
+    there."""
+
+    epoch: int
+    number: int
+    cursor: Json
+
+
+class Laps(NamedTuple):
+    """How many passes of a flow a pass of the run goes through (None: endlessly many), and how many
+    a pass of the rule
+    above it: those follow one another without a break.
+    """
+
+    run: int | None
+    own: int
+
+
+ONCE = Laps(1, 1)
+
+
+class _Part(NamedTuple):
+    epoch: int
+    start: int
+    chunk: Chunk
+
+
+class Reader:
+    """Reads a stream once for all lanes of a rank, and holds the items between the lane that is
+    furthest behind and the one that is furthest ahead.
+
+    The items of a pass are numbered; number `n` is of lane `n mod lanes`. Passes that follow one
+    another are numbered on, so that a lane without a share of one has one of another. Others begin
+    where the position of the run alone says.
+    """
+
+    def __init__(self, stream: Stream, lanes: Iterable[int], laps: Laps) -> None:
+        self._tap, self._pending, self._wanted, self._laps = (
+            Tap(stream),
+            set(lanes),
+            dict[int, Place](),
+            laps,
+        )
+        self._ends = dict[int, int]()  # the number behind each pass that was read to its end
+        self._drop()
+
+    def _drop(self) -> None:
+        """Stand nowhere: at first, and where something was thrown."""
+        self._epoch, self._parts = -1, list[_Part]()
+        self._held = dict[
+            int, tuple[int, int]
+        ]()  # from and up to which number the items of a pass are at hand
+
+    def first(self, epoch: int) -> int:
+        """The number of the first item of a pass."""
+        run, own = self._laps
+        return self._ends[epoch - 1] if epoch % own else (epoch % run if run else epoch) // own
+
+    def lacks(self, epoch: int) -> bool:
+        """Whether a pass is numbered on from one that was not read to its end here: a lane that has
+        all of its share, and a state that says so, need not ask for more.
+        """
+        return epoch % self._laps.own > 0 and epoch - 1 not in self._ends
+
+    def want(self, lane: int, place: Place | None) -> None:
+        """A lane goes on behind this place; None where it needs no more."""
+        self._pending.discard(lane)
+        self._wanted.pop(lane, None)
+        if place is not None:
+            self._wanted[lane] = place
+        elif not self._pending and not self._wanted:
+            self._tap.stream.close()
+
+    def check(self, epoch: int, cursor: Json) -> None:
+        """Refuse a cursor that is no place of the stream."""
+        self._drop()
+        self._tap.seek(epoch, cursor)
+        if not stands_at(self._tap.cursor(), cursor):
+            raise bad_cursor(cursor, "a place of this pipeline")
+
+    def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
+        """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of
+        each chunk."""
+        epoch, found = place.epoch, list[tuple[int, Chunk]]()
+        while not self._has(epoch, first, stop):
+            self._approach(place, stop)
+        for start, (values, rows, trail) in [
+            part[1:] for part in self._parts if part.epoch == epoch
+        ]:
+            begin = first + max(0, -(-(start - first) // step)) * step
+            picks = range(begin - start, min(stop - start, len(values)), step)
+            if picks:
+                found += [
+                    (
+                        start,
+                        Chunk(
+                            values[picks.start : picks.stop : step],
+                            rows.take(np.asarray(picks)),
+                            trail,
+                        ),
+                    )
+                ]
+        return found
+
+    def end(self, epoch: int) -> int | None:
+        """The number behind a pass, once it was read to its end."""
+        return self._ends.get(epoch)
+
+    def _has(self, epoch: int, first: int, stop: int) -> bool:
+        low, high = self._held.get(epoch, (first, -1))
+        return low <= first and (stop <= high or high == self._ends.get(epoch))
+
+    def _approach(self, place: Place, stop: int) -> None:
+        """A step towards what is behind a place."""
+        epoch, own = self._epoch, self._laps.own
+        if (
+            epoch < 0
+            or place.epoch < epoch
+            or place.number < self._held.get(place.epoch, (0, 0))[0]
+        ):
+            self._drop()
+            self._go(min(self._wanted.values(), key=lambda wanted: wanted[:2]))
+        elif place.epoch // own > epoch // own:
+            self._go(place)
+        elif place.epoch > epoch and self._ends.get(epoch) == self._held[epoch][1]:
+            if place.number < (first := self.first(epoch + 1)):
+                raise bad_cursor(place.number, f"a number from {first} on")
+            self._go(Place(epoch + 1, first, None))
+        else:
+            self._read(as_int(max(1, stop - self._held[epoch][1]), _APART))
+
+    def _go(self, place: Place) -> None:
+        epoch, number, cursor = place
+        self._epoch = -1
+        self._tap.seek(epoch, cursor)
+        self._held[epoch] = number, number
+        self._epoch = epoch
+
+    def _read(self, n: int) -> None:
+        """Up to `n` items more of the pass."""
+        epoch, self._epoch = self._epoch, -1
+        chunk = self._tap.take(n)
+        low, high = self._held[epoch]
+        if chunk.values:
+            self._parts += [_Part(epoch, high, chunk)]
+        self._held[epoch] = low, high + len(chunk.values)
+        if len(chunk.values) < n:
+            self._ends[epoch] = high + len(chunk.values)
+        self._epoch = epoch
+
+    def trim(self) -> None:
+        """Forget the items that every lane has taken."""
+        if not self._pending:
+            epoch, number, _ = base = min(self._wanted.values(), key=lambda wanted: wanted[:2])
+            self._parts = [
+                part
+                for part in self._parts
+                if (part.epoch, part.start + len(part.chunk.values)) > base[:2]
+            ]
+            self._held = {at: held for at, held in self._held.items() if at >= epoch}
+            if epoch in self._held:
+                low, high = self._held[epoch]
+                self._held[epoch] = max(low, number), high
+
+
+class Dealt:
+    """A lane's items of a reader: every `lanes`-th. The cursor is that of the stream behind the
+    last one, and its number.
+    """
+
+    def __init__(self, reader: Reader, lane: int, lanes: int) -> None:
+        self.reader, self.lane, self.lanes = reader, lane, lanes
+        self._place = Place(0, reader.first(0), None)
+
+    def cursor(self) -> Json:
+        return [self._place.cursor, self._place.number]
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        if cursor is None:
+            while self.reader.lacks(epoch) and self._place.epoch == epoch - 1:
+                self.pull(1 << 10)  # nobody needs what may be left of the pass, but where it ends
+            self._place = Place(epoch, self.reader.first(epoch), None)
+        else:
+            below, number = as_list(cursor)
+            self.reader.check(epoch, below)
+            self._place = Place(epoch, as_int(number), below)
+            self.reader.want(self.lane, self._place)
+
+    def close(self) -> None:
+        self.reader.want(self.lane, None)
+
+    def pull(self, n: int, /) -> Chunk:
+        epoch, number, _ = self._place
+        first = number + (self.lane - number) % self.lanes
+        self.reader.want(self.lane, self._place)
+        parts = self.reader.items(self._place, first, first + (n - 1) * self.lanes + 1, self.lanes)
+        values = [value for _, chunk in parts for value in chunk.values]
+        if (end := self.reader.end(epoch)) is not None and end < number:
+            raise DataError(
+                f"a stream ended after {end} samples, where sample {number} was to be found again: "
+                "it must give the "
+                "same samples every time"
+            )
+        if not values:
+            return Chunk([], empty_rows(0), Fixed(None))
+        trail = _DealtTrail(
+            self._place, first, self.lanes, [(start, chunk.trail) for start, chunk in parts]
+        )
+        self._place = trail.place(len(values))
+        self.reader.want(self.lane, self._place)
+        self.reader.trim()
+        return Chunk(values, join_rows([chunk.rows for _, chunk in parts]), trail)
+
+
+@dataclass(frozen=True, slots=True)
+class _DealtTrail:
+    before: Place
+    first: int
+    lanes: int
+    parts: Sequence[tuple[int, Trail]]
+
+    def place(self, count: int) -> Place:
+        if not count:
+            return self.before
+        last = self.first + (count - 1) * self.lanes
+        start, trail = self.parts[bisect_right(self.parts, last, key=lambda part: part[0]) - 1]
+        return Place(self.before.epoch, last + 1, trail.at(last - start + 1))
+
+    def at(self, count: int, /) -> Json:
+        _, number, cursor = self.place(count)
+        return [cursor, number]

@@ -1,0 +1,120 @@
+"""A lane's share of the positions of an op: one of every round, in which each lane gets one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...types import Ints, Json
+from ..base.cursors import as_int, bad_cursor
+from ..base.ints import FAR, distinct
+from ..base.random import key_of, permutations, tweaked
+from ..base.rows import Rows, empty_rows
+from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass
+from .trail import Stepped
+
+_KEY = key_of("lanes")
+_BLOCK = 128  # rounds that are dealt together
+
+
+@lru_cache(64)
+def _slots(lanes: int, run: int, block: int) -> npt.NDArray[Any]:
+    """The slot of every lane in the rounds of a block: int64[rounds, lanes]."""
+    rounds = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
+    return permutations(lanes, tweaked(key_of(_KEY, run), rounds))
+
+
+@dataclass(frozen=True)
+class Share:
+    """Lane `lane` of `lanes`. Dealt in order, or (`mixed`) by a permutation keyed by the round: an
+    even order would alias with the lanes, and one of them never see a light source.
+
+    `laps` are the passes that follow one another within a pass of the run (None: endlessly many).
+    Rounds go on over their bounds, so that a lane that has no share of one pass has one of another.
+    """
+
+    lane: int
+    lanes: int
+    mixed: bool = False
+    laps: int | None = 1
+
+    def places(self, rounds: Ints, run: int) -> Ints:
+        """Our position in each of these rounds."""
+        if not self.mixed or self.lanes == 1:
+            return rounds * self.lanes + self.lane
+        blocks = rounds // _BLOCK
+        slot = np.empty_like(rounds)
+        for block in distinct(blocks).tolist():
+            here = blocks == block
+            slot[here] = _slots(self.lanes, run, block)[rounds[here] - block * _BLOCK, self.lane]
+        return rounds * self.lanes + slot
+
+
+class Rounds:
+    """The positions of one lane as work; the cursor is the round of the pass."""
+
+    def __init__(self, op: Indexed, share: Share) -> None:
+        self.op, self.share = op, share
+        self.seek(0, None)
+
+    def cursor(self) -> Json:
+        return self._at
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        size = self.op.size
+        self._epoch, self._at, self._plan = (
+            epoch,
+            0 if cursor is None else as_int(cursor),
+            FIRST_PLAN,
+        )
+        if size is not None and self._at > -(-size // self.share.lanes) + 1:
+            raise bad_cursor(cursor, f"a round of {size} positions")
+        self._rows = empty_rows(self.op.depth)
+        self._used: int = 0
+
+    def next(self, n: int, /) -> Unit | None:
+        if self._used == len(self._rows) and not self._locate():
+            return None
+        n = min(n, len(self._rows) - self._used)
+        unit = self._rows.slice(self._used, self._used + n)
+        trail = Stepped(self._at, 1, 1, None)
+        self._used += n
+        self._at += n
+        return Unit(None, unit, trail)
+
+    def _locate(self) -> bool:
+        """Plan the next stretch of rounds. Only the first and the last of a pass may have no
+        position for us."""
+        size = self.op.size
+        places = self._places(np.arange(self._at, self._at + self._plan), self._epoch)
+        if size is not None:
+            whole = np.flatnonzero((places >= 0) & (places < size))
+            if not whole.size:
+                return False
+            self._at += int(whole[0])
+            places = places[whole]
+        self._rows, self._used = self._located(places, self._epoch), 0
+        self._plan = min(max(LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
+        return True
+
+    def _places(self, rounds: Ints, epoch: int) -> Ints:
+        """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
+        run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
+        before = lap * (self.op.size or 0)  # positions of the run before this pass
+        if before >= FAR:  # of an index of what has no end
+            before %= self.share.lanes
+        return self.share.places(rounds + before // self.share.lanes, run) - before
+
+    def _located(self, places: Ints, epoch: int) -> Rows:
+        return self.op.locate(*of_pass(self.op, epoch, places))
+
+    def positions(self, rounds: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Our positions in rounds of a pass, and in which laps of the op these are."""
+        return of_pass(self.op, epoch, self._places(rounds, epoch))
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,116 @@
+"""The sequential half of the interpreter: chunks of items, pulled.
+
+Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()`
+    says where a pass
+begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No stream writes save
+or load code:
+cursors come from trails. Nor does any put things right after an exception: whoever goes on after
+    one seeks first.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ...errors import no_end
+from ...types import Json
+from ..base.rows import bounds_of, empty_rows, join_rows
+from .trail import After, Chunk, Fixed, Joined, Offset, Trail
+
+
+class Stream(Protocol):
+    """A flow at run time."""
+
+    def pull(self, n: int, /) -> Chunk: ...
+    def cursor(self) -> Json: ...
+    def seek(self, epoch: int, cursor: Json, /) -> None: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Above(Protocol):
+    """A stream over one other. `below` is that, and in which pass and at which cursor it stands
+    where this one stands at a cursor of a pass.
+    """
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]: ...
+
+
+class Tap:
+    """Takes exact numbers of items from a stream, and knows the cursor after each."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._rest: Chunk | None = None
+        self._used = 0
+        self._end: tuple[Trail, int] = (Fixed(stream.cursor()), 0)
+
+    def seek(self, epoch: int, cursor: Json) -> None:
+        self.stream.seek(epoch, cursor)
+        self._rest, self._used = None, 0
+        self._end = (Fixed(self.stream.cursor()), 0)
+
+    def cursor(self) -> Json:
+        """The cursor after the last item taken."""
+        return self.behind().at(0)
+
+    def behind(self) -> Trail:
+        """The same, to be made later."""
+        return Offset(*self._end) if self._rest is None else Offset(self._rest.trail, self._used)
+
+    def _fill(self, n: int) -> bool:
+        try:
+            chunk = self.stream.pull(n)
+        except (
+            StopIteration
+        ) as error:  # of a function that measures, or opens: streams end otherwise
+            raise no_end(error) from error
+        if not chunk.values:
+            return False
+        trail = After(*self._end, chunk.trail)
+        self._rest, self._used = chunk._replace(trail=trail), 0
+        return True
+
+    def some(self, n: int) -> Chunk:
+        """Up to `n` items: what is at hand, else what one pull gives. None at the end of the
+        pass."""
+        if self._rest is None and not self._fill(n):
+            return Chunk([], empty_rows(0), Fixed(self.cursor()))
+        assert self._rest is not None
+        return self.take(min(n, len(self._rest.values) - self._used))
+
+    def take(self, n: int) -> Chunk:
+        """Exactly `n` items, fewer only at the end of the pass."""
+        parts, missing = list[Chunk](), n
+        while missing and (self._rest is not None or self._fill(missing)):
+            rest, start = self._rest, self._used
+            assert rest is not None
+            stop = min(len(rest.values), start + missing)
+            whole = start == 0 and stop == len(rest.values)
+            trail = rest.trail if start == 0 else Offset(rest.trail, start)
+            parts.append(
+                rest
+                if whole
+                else Chunk(rest.values[start:stop], rest.rows.slice(start, stop), trail)
+            )
+            missing -= stop - start
+            self._used = stop
+            if stop == len(rest.values):
+                inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
+                self._rest, self._end = None, (inner, stop)
+        return joined(parts) if parts else Chunk([], empty_rows(0), Fixed(self.cursor()))
+
+
+def joined(parts: list[Chunk]) -> Chunk:
+    """Chunks one after the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = bounds_of(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[:-1]
+    values = [value for part in parts for value in part.values]
+    return Chunk(
+        values,
+        join_rows([part.rows for part in parts]),
+        Joined([part.trail for part in parts], starts),
+    )

@@ -1,0 +1,148 @@
+"""MaxText: rows of tokens in the place of its Grain pipeline, with its checkpoints
+(`dataset_type=grain`).
+
+from maxtext.input_pipeline import input_pipeline_interface as table table.make_grain_train_iterator
+= penstock.integrations.maxtext.train_iterator(ps.mix({...}).pack(2048))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dataset import Dataset
+from ..engine.base.dtypes import narrowed
+from ..engine.runtime.executors import ExecutorName
+from ..errors import ConfigError, DataError
+from ..loader import Loader
+
+Iterators = Callable[[Any, Any, Sequence[int]], Any]
+"""`(config, mesh, process_indices)` -> an iterator of global batches: an entry of MaxText's
+table."""
+
+
+def train_iterator(
+    dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
+) -> Iterators:
+    """What MaxText calls for its training data.
+
+    Each process that loads data gives its rows of the global batch, `global_batch_size_to_load` in
+    all. MaxText's checkpoints hold where each process stands, and are restored by as many processes
+    as saved them.
+
+    Args:
+        dataset: of packed rows of `max_target_length` tokens, as `pack` gives them; without
+            `repeat()` the training ends with its pass.
+        workers: as in `Loader`.
+        executor: as in `Loader`.
+    """
+    return _entry(dataset, workers, executor, "generate_padding_batch_train")
+
+
+def eval_iterator(
+    dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
+) -> Iterators:
+    """What MaxText calls for its evaluation data; every evaluation begins at the first row.
+
+    Args:
+        dataset: of packed rows, as for `train_iterator`.
+        workers: as in `Loader`.
+        executor: as in `Loader`.
+    """
+    return _entry(dataset, workers, executor, "generate_padding_batch_eval")
+
+
+def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str) -> Iterators:
+    def make(config: Any, mesh: Any, process_indices: Sequence[int]) -> Any:
+        jax, multihost = (
+            import_module("jax"),
+            import_module("maxtext.input_pipeline.multihost_dataloading"),
+        )
+        if 0 < config.expansion_factor_real_data < 1:
+            raise ConfigError(
+                f"expansion_factor_real_data={config.expansion_factor_real_data} asks for several "
+                "iterators in each "
+                "process, and a run has one: leave it at -1"
+            )
+        rows, rest = divmod(config.global_batch_size_to_load, jax.process_count())
+        if rest:
+            raise ConfigError(
+                f"global_batch_size_to_load={config.global_batch_size_to_load} over "
+                f"{jax.process_count()} processes: "
+                "give each as many rows"
+            )
+        rank, batches = (
+            process_indices.index(jax.process_index()),
+            dataset.batch(rows, drop_remainder=True).map(fields),
+        )
+        loader = Loader(
+            batches, workers=workers, executor=executor, rank=rank, world_size=len(process_indices)
+        )
+        return multihost.MultiHostDataLoadIterator(_Batches(loader), mesh, getattr(config, padding))
+
+    return make
+
+
+def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.int32]]:
+    """The names that MaxText's models know, of packed rows. A position is trained to give the next
+    token of its own
+    document: the last of each has `targets_segmentation` 0, as padding has.
+
+    Args:
+        batch: a packed row, or a batch of them: `tokens`, `segment_ids`, `positions`.
+
+    >>> row = {"tokens": [5, 6, 7, 8, 0], "segment_ids": [1, 1, 2, 2, 0], "positions": [0, 1, 0, 1, 0]}
+    >>> found = fields({name: np.array(column) for name, column in row.items()})
+    >>> found["targets"].tolist(), found["targets_segmentation"].tolist()
+    ([6, 7, 8, 0, 0], [1, 0, 2, 0, 0])
+    """
+    tokens, segments, positions = (
+        _int32(batch, name) for name in ("tokens", "segment_ids", "positions")
+    )
+    targets, trained = np.zeros_like(tokens), np.zeros_like(segments)
+    targets[..., :-1] = tokens[..., 1:]
+    trained[..., :-1] = np.where(segments[..., 1:] == segments[..., :-1], segments[..., 1:], 0)
+    return {
+        "inputs": tokens,
+        "inputs_position": positions,
+        "inputs_segmentation": segments,
+        "targets": targets,
+        "targets_position": positions,
+        "targets_segmentation": trained,
+    }
+
+
+def _int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int32]:
+    try:
+        return narrowed(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
+    except OverflowError as error:
+        raise DataError(f"MaxText takes int32, and {name!r} does not fit: {error}") from None
+
+
+class _Batches(Iterator[Any]):
+    """A loader as MaxText wants its local iterator: begun anew by `iter`, with the bytes of a
+    state."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._first = loader, loader.state_dict()
+        self._steps = iter(loader)
+
+    def __iter__(self) -> Self:
+        self._loader.load_state_dict(self._first)
+        self._steps = iter(self._loader)
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._steps)
+
+    def get_state(self) -> bytes:
+        return json.dumps(self._loader.state_dict()).encode()
+
+    def set_state(self, state: bytes) -> None:
+        self._loader.load_state_dict(json.loads(state))
+        self._steps = iter(self._loader)

@@ -1,0 +1,57 @@
+"""Loaders as a collector of Prometheus: what they gave, waited for and hold, whenever somebody
+scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+from weakref import ref
+
+from ..engine.runtime.metrics import TOLD, metrics_of, of_all
+from ..errors import missing_extra
+from ..loader import Loader
+
+
+class LoaderCollector:
+    """The figures of loaders, one time series a loader, source, step or process; nothing is
+    measured for it between two scrapes. Loaders that are gone are left out. A scrape waits for the
+    item that is being made.
+
+    Args:
+        loaders: by the name that they have as the label `loader`.
+
+    Raises:
+        ImportError: without the package `prometheus_client` (the extra `metrics`).
+
+    >>> import penstock as ps
+    >>> from prometheus_client import CollectorRegistry
+    >>> loader = ps.Loader(ps.from_sequence(range(6)).batch(2))
+    >>> registry = CollectorRegistry()
+    >>> registry.register(LoaderCollector({"train": loader}))
+    >>> batches = list(loader)
+    >>> registry.get_sample_value("penstock_items_total", {"loader": "train"})
+    3.0
+    """
+
+    def __init__(self, loaders: Mapping[str, Loader]) -> None:
+        try:
+            from prometheus_client import core
+        except ImportError:
+            raise missing_extra("prometheus_client", "metrics", "LoaderCollector") from None
+        self._core, self._loaders = core, {name: ref(loader) for name, loader in loaders.items()}
+
+    def collect(self) -> Iterator[Any]:
+        """What Prometheus asks for."""
+        alive = {
+            name: loader for name, held in self._loaders.items() if (loader := held()) is not None
+        }
+        runs = {name: list(metrics_of(loader.stats())) for name, loader in alive.items()}
+        for name, group in groupby(of_all(runs), key=lambda each: each[0]):
+            grows, help_ = TOLD[name]
+            found = list(group)
+            kind = self._core.CounterMetricFamily if grows else self._core.GaugeMetricFamily
+            family = kind(f"penstock_{name}", help_, labels=["loader", *found[0][2].labels])
+            for _, run, metric in found:
+                family.add_metric([run, *metric.labels.values()], metric.value)
+            yield family

@@ -1,0 +1,56 @@
+"""A loader as a node of torchdata's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ...errors import missing_extra
+from ...loader import Loader
+
+try:
+    from torchdata import nodes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
+except ImportError:
+    raise missing_extra("torchdata", "torch", "penstock.integrations.torch.nodes") from None
+
+_Base: type[Any] = cast("Any", nodes).BaseNode
+
+
+class LoaderNode(_Base):
+    """What a loader gives, as the first of a chain of torchdata nodes; every reset begins the next
+    pass.
+
+    The state is the loader's, so it goes on with any number of its workers.
+
+    Args:
+        loader: a `penstock.Loader`, with workers if it is to have some.
+
+    >>> import penstock as ps
+    >>> from torchdata.nodes import Loader as Chain
+    >>> from penstock.integrations.torch.nodes import LoaderNode
+    >>> chain = Chain(LoaderNode(ps.Loader(ps.from_sequence(range(4)))))
+    >>> list(chain)
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self._loader = loader
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        """Begin, where a state says or with the next pass.
+
+        Args:
+            initial_state: what `get_state()` returned.
+        """
+        super().reset(initial_state)  # pyright: ignore[reportUnknownMemberType]
+        if initial_state is not None:
+            self._loader.load_state_dict(initial_state)
+        self._items = iter(self._loader)
+
+    def next(self) -> Any:
+        """The next item."""
+        return next(self._items)
+
+    def get_state(self) -> dict[str, Any]:
+        """The state of the loader, after the last item it gave."""
+        return self._loader.state_dict()

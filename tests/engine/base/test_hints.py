@@ -1,0 +1,188 @@
+"""What is guessed wrong is answered with what was meant."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.engine.base.hints import few, near
+
+DS: Any = ps.from_sequence(range(12), name="numbers")
+PS: Any = ps
+LOADER: Any = ps.Loader(DS)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: PS.Loader(DS, num_workers=4),
+            r"Loader\(\) has no argument 'num_workers'; did you mean workers=\?",
+        ),
+        (lambda: PS.Loader(DS, world=4), "did you mean world_size="),
+        (lambda: PS.Loader(DS, prefetch_factor=4), "did you mean prefetch="),
+        (lambda: PS.Loader(DS, batch_size=4), r"batch the dataset: \.batch\(n\)"),
+        (lambda: PS.Loader(DS, shuffle=True), r"shuffle the dataset: \.shuffle\(\)"),
+        (lambda: PS.Loader(DS, lane=4), "did you mean lanes="),
+        (
+            lambda: PS.Loader(DS, zzz=4),
+            r"its arguments are \['dataset', 'workers', 'executor'\] and \d+ more",
+        ),
+        (
+            lambda: DS.batch(batch_size=4),
+            r"Dataset\.batch\(\) has no argument 'batch_size'; did you mean n=",
+        ),
+        (lambda: DS.batch(4, drop_last=True), "did you mean drop_remainder="),
+        (lambda: DS.batch(4, collate_fn=list), "did you mean collate="),
+        (lambda: DS.shuffle(buffer_size=4), r"\.shuffle_buffer\(n\)"),
+        (lambda: DS.pack(4, eos_id=0), "did you mean eos="),
+        (lambda: DS.pack(4, pad_token_id=0), "did you mean pad="),
+        (lambda: DS.map(function=str), "did you mean fn="),
+        (lambda: DS.plan.at(steps=4), "did you mean step="),
+        (
+            lambda: PS.mix({"a": DS}, probabilities={"a": 1}),
+            r"mix\(\) has no argument.*did you mean weights=",
+        ),
+        (lambda: PS.mix({"a": DS}, stopping_strategy="restart"), "did you mean stop="),
+        (lambda: PS.read("a.jsonl", fmt="jsonl"), "did you mean format="),
+        (lambda: PS.Schedule([(0, {"a": 1})], interp="linear"), "did you mean interpolation="),
+        (lambda: LOADER.set_weights({"a": 1}, position=3), "did you mean at="),
+        (lambda: iter(DS).load_state_dict({}, strict=False), r"on_mismatch='adopt'"),
+        (lambda: DS + DS, r"a\.concat\(b\)"),
+        (lambda: DS * 2, r"\.repeat\(n\)"),
+    ],
+)
+def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: DS.take(5), r"Dataset has no 'take'; write \.limit\(n\)"),
+        (lambda: DS.with_format("torch"), r"to='torch'"),
+        (lambda: DS.tokenize, r"\.map"),
+        (lambda: DS.decode, r"\.map"),
+        (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=n, prefetch=n\)"),
+        (lambda: DS.state_dict(), r"iter\(ds\)"),
+        (lambda: DS.bath(5), r"did you mean 'batch'"),
+        (lambda: DS.qqq, r"see help\(Dataset\)"),
+        (lambda: LOADER.set_epoch(3), "next pass"),
+        (lambda: LOADER.set_weight, "did you mean 'set_weights'"),
+        (lambda: DS.plan.locate, "Plan has no 'locate'"),
+        (
+            lambda: PS.from_list([1]),
+            r"penstock has no 'from_list'; write ps\.from_sequence\(\.\.\.\)",
+        ),
+        (lambda: PS.DataLoader(DS), r"ps\.Loader"),
+        (lambda: PS.from_sequense([1]), "did you mean 'from_sequence'"),
+        (lambda: PS.qqq, r"see help\(penstock\)"),
+    ],
+)
+def test_wrong_names(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(AttributeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: DS.pack(4, method="bestfit"),
+            r"pack\(method='bestfit'\): choose .*; did you mean 'best_fit'",
+        ),
+        (
+            lambda: DS.pack(4, method="best_fit", long="drop"),
+            r"pack\(long='drop'\): choose 'split', 'refuse' or 'cut'",
+        ),
+        (
+            lambda: PS.mix({"a": DS}, stop="first_exhaust"),
+            r"mix\(stop='first_exhaust'\): choose 'restart', .*did you mean 'first_exhausted'",
+        ),
+        (lambda: PS.mix({"a": DS}, unit="token"), r"mix\(unit='token'\): .*did you mean 'tokens'"),
+        (lambda: PS.Loader(DS, executor="thread"), "did you mean 'threads'"),
+        (lambda: PS.Loader(DS, remainder="dorp"), "did you mean 'drop'"),
+        (lambda: PS.Loader(DS, on_error="skip"), r"may_skip.*choose 'raise' or 'quarantine'"),
+        (lambda: LOADER.load_state_dict({}, on_mismatch="adpot"), "did you mean 'adopt'"),
+        (lambda: iter(DS).load_state_dict({}, on_mismatch="adpot"), "did you mean 'adopt'"),
+        (lambda: PS.Schedule([(0, {"a": 1})], unit="step"), "did you mean 'steps'"),
+        (lambda: PS.Schedule([(0, {"a": 1})], "lineer"), "did you mean 'linear'"),
+        (lambda: DS.plan.counts(3, unit="token"), "did you mean 'tokens'"),
+        (
+            lambda: PS.mix([DS, DS], [0.3, 0.7]),
+            r"ps\.mix\({'a': \.\.\., 'b': \.\.\.}, {'a': 0\.3, 'b': 0\.7}\)",
+        ),
+        (
+            lambda: PS.mix({"code": DS, "text": DS}, {"code": 1, "txt": 1}),
+            r"unknown \['txt'\]; did you mean 'text'",
+        ),
+    ],
+)
+def test_wrong_choices(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ps.ConfigError, match=said):
+        call()
+
+
+def test_lists_of_names_are_short() -> None:
+    many = {f"source-{i:02}": DS for i in range(60)}
+    weights = {name: 1.0 for name in many if name != "source-07"}
+    with pytest.raises(ps.ConfigError) as caught:
+        ps.mix(many, {**weights, "sauce-07": 1.0})
+    assert "missing ['source-07']" in str(caught.value) and "did you mean" in str(caught.value)
+    for call in (
+        lambda: ps.mix(many, {"a": 1}),
+        lambda: ps.mix(many).plan.find("a", 1),
+        lambda: ps.mix(many, max_epochs={"a": 1}),
+    ):
+        with pytest.raises(ps.ConfigError) as caught:
+            call()
+        assert str(caught.value).count("source-") <= 4 and " more" in str(caught.value), (
+            caught.value
+        )
+
+
+def test_what_python_and_others_look_for_is_not_answered() -> None:
+    assert (
+        not hasattr(DS, "__array__")
+        and not hasattr(DS, "_ipython_display_")
+        and not hasattr(DS, "qqq")
+    )
+    assert hasattr(DS, "__getitems__")
+    again = pickle.loads(pickle.dumps(DS))
+    assert list(again) == list(copy.copy(DS)) == list(copy.deepcopy(DS)) == list(range(12))
+
+
+def test_an_error_inside_a_property_stays_what_it_is() -> None:
+    class Odd(list[int]):
+        def __len__(self) -> int:
+            raise AttributeError("of its own")
+
+    with pytest.raises(AttributeError, match="of its own"):
+        _ = ps.from_sequence(Odd()).plan
+
+
+def test_signatures_stay() -> None:
+    assert list(signature(ps.Loader).parameters)[:3] == ["dataset", "workers", "executor"]
+    assert list(signature(ps.Dataset.batch).parameters) == [
+        "self",
+        "n",
+        "drop_remainder",
+        "collate",
+        "global_batch_size",
+    ]
+    assert pickle.loads(pickle.dumps(ps.mix)) is ps.mix
+
+
+def test_few_and_near() -> None:
+    assert few(["a", "b"]) == "['a', 'b']" and few("abcdef") == "['a', 'b', 'c'] and 3 more"
+    assert (
+        near("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
+        and near("x", ["weight"]) == ""
+    )

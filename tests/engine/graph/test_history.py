@@ -1,0 +1,415 @@
+"""Changes in a later pass of a mixture that ends: the plan and the run are one function, in passes before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from helpers import through_json
+
+Key = tuple[str, int, int]
+FAR = 90
+
+
+def numbers(n: int, name: str) -> ps.Dataset:
+    return ps.from_sequence(range(n), name=name).shuffle()
+
+
+def two(stop: Any = "all_exhausted", **weights: float) -> ps.Dataset:
+    rows = {name: numbers(8, name) for name in weights}
+    return ps.mix(rows, weights, stop=stop)
+
+
+def steps(loader: ps.Loader, n: int) -> list[list[Key]]:
+    """The keys of the next items, over as many passes as it takes."""
+    out = list[list[Key]]()
+    while len(out) < n:
+        out += [loader.keys() for _ in islice(iter(loader), n - len(out))]
+    return out
+
+
+def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
+    out: list[list[Key]] = [[] for _ in range(start, stop)]
+    for sample in plan.at(slice(start, stop)):
+        out[sample.position - start].append(sample.key)
+    return out
+
+
+def check(ds: ps.Dataset, loader: ps.Loader, past: list[list[Key]]) -> None:
+    """What was given is told, and what is told is given: by this loader, and by one that resumes."""
+    state = through_json(loader.state_dict())
+    plan = ds.plan.after(state)
+    assert plan.position == len(past)
+    assert told(plan, 0, len(past)) == past
+    run = past + steps(loader, FAR - len(past))
+    assert told(plan, 0, FAR) == run
+    assert told(ds.plan.after(loader.state_dict()), 0, FAR) == run
+    with ps.Loader(ds) as again:
+        again.load_state_dict(state)
+        assert steps(again, FAR - len(past)) == run[len(past) :]
+    for source in plan.sources:
+        where = [
+            i
+            for i, keys in enumerate(run)
+            if (source, 3) in {(name, index) for name, _, index in keys}
+        ]
+        assert plan.find(source, 3, within=range(FAR)) == where
+        assert plan.counts(FAR)[source] == sum(key[0] == source for keys in run for key in keys)
+
+
+@pytest.mark.parametrize("cut", [3, 18, 32, 37])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_weights_set_in_a_later_pass_hold_from_there_on(cut: int, batch: int) -> None:
+    ds = two(a=1, b=1) if batch == 1 else two(a=1, b=1).batch(batch)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, cut // batch)
+        assert loader.set_weights({"a": 9, "b": 1}) == len(past) * batch
+        check(ds, loader, past)
+        past += steps(loader, 0)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, cut // batch)
+        loader.set_weights({"a": 9, "b": 1})
+        past += steps(loader, 5)
+        loader.set_weights({"a": 1, "b": 7})
+        past += steps(loader, 20)
+        loader.set_weights({"a": 5, "b": 7}, at=88)
+        check(ds, loader, past)
+
+
+def test_weights_that_change_how_long_a_pass_is() -> None:
+    ds = two("first_exhausted", a=1, b=1)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 20)
+        loader.set_weights({"a": 9, "b": 1})
+        rest = [loader.keys() for _ in loader]  # to the end of the pass
+        state = loader.state_dict()
+        later = [[loader.keys() for _ in loader] for _ in range(3)]
+    assert len(rest) < len(later[0]) + 5 and len({len(each) for each in later}) == 1
+    plan = ds.plan.after(state)
+    at = plan.position
+    assert told(plan, at, at + 2 * len(later[0])) == later[0] + later[1]
+    with pytest.raises(ps.StateError, match="pass 0 of the mixture has"):
+        plan.at(0)
+    assert past[0]
+
+
+def test_weights_of_a_nested_mixture_that_ends() -> None:
+    inner = two(a=1, b=1)
+    ds = ps.mix({"in": inner, "out": numbers(50, "out")}, {"in": 2, "out": 1})
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        drawn = sum(key[0] != "out" for keys in past for key in keys)
+        assert loader.set_weights({"a": 9, "b": 1}) == drawn > 16
+        check(ds, loader, past)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        with pytest.raises(ps.ConfigError, match="the past is fixed"):
+            loader.set_weights({"a": 9, "b": 1}, at=drawn - 1)
+        assert loader.set_weights({"a": 9, "b": 1}, at=drawn + 9) == drawn + 9
+        check(ds, loader, past)
+
+
+def test_inside_another_mixture_passes_may_become_longer_and_shorter() -> None:
+    ds = ps.mix(
+        {"in": two("first_exhausted", a=1, b=1), "out": numbers(50, "out")}, {"in": 2, "out": 1}
+    )
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        loader.set_weights({"a": 9, "b": 1})
+        past += steps(loader, 13)
+        loader.set_weights({"a": 1, "b": 1})
+        check(ds, loader, past)
+
+
+def test_weights_of_a_repeated_mixture() -> None:
+    ds = two("first_exhausted", a=1, b=1).repeat()
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        assert loader.set_weights({"a": 9, "b": 1}) == 40
+        past += steps(loader, 13)
+        check(ds, loader, past)
+
+
+def test_packs_of_a_mixture_whose_passes_change_their_length() -> None:
+    """The run goes on through them all."""
+
+    def store(n: int) -> ps.Dataset:
+        return ps.from_tokens(list(range(3 * n)), list(range(0, 3 * n + 1, 3))).shuffle()
+
+    ds = ps.mix({"a": store(9), "b": store(8)}, {"a": 1, "b": 1}, stop="first_exhausted").pack(4)
+    with ps.Loader(ds) as loader:
+        steps(loader, 3)
+        loader.set_weights({"a": 9, "b": 1})
+        for _ in range(4):
+            state = loader.state_dict()
+            rest = [loader.keys() for _ in loader]
+            plan = ds.plan.after(state)
+            assert told(plan, plan.position, plan.position + len(rest)) == rest
+
+
+def test_weights_set_at_the_end_of_a_pass() -> None:
+    ds = two("first_exhausted", a=1, b=1)
+    with ps.Loader(ds) as loader:
+        first = [loader.keys() for _ in loader]
+        state = loader.state_dict()
+        assert loader.set_weights({"a": 9, "b": 1}) == len(first)
+        second = [loader.keys() for _ in loader]
+    with ps.Loader(
+        ps.mix(
+            {"a": numbers(8, "a"), "b": numbers(8, "b")}, {"a": 9, "b": 1}, stop="first_exhausted"
+        )
+    ) as one:
+        one.load_state_dict(state, on_mismatch="adopt")
+        assert len([one.keys() for _ in one]) == len(second)
+
+
+@pytest.mark.parametrize("cut", [3, 16, 21, 37])
+def test_a_mixture_adopted_in_one_pass_is_told_in_the_next_ones(cut: int) -> None:
+    """The pass of the change goes on; those after it are of the new mixture, from their beginning."""
+    before = two(a=1, b=1)
+    after = two(a=3, b=1)
+    with ps.Loader(before) as loader:
+        past = steps(loader, cut)
+        state = loader.state_dict()
+    with ps.Loader(after) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        check(after, loader, past)
+
+
+def test_a_source_added_in_the_first_pass_is_told_in_the_next_one() -> None:
+    rows = {"a": numbers(8, "a"), "b": numbers(8, "b")}
+    with ps.Loader(ps.mix(rows, stop="all_exhausted")) as loader:
+        past = steps(loader, 3)
+        state = loader.state_dict()
+    ds = ps.mix({**rows, "d": numbers(1, "d")}, stop="all_exhausted")
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        run = past + steps(loader, 60)
+        plan = ds.plan.after(loader.state_dict())
+    assert told(plan, 0, 63) == run
+
+
+@pytest.mark.parametrize("cut", [16, 32])
+def test_a_source_that_takes_the_place_of_another_was_in_no_earlier_pass(cut: int) -> None:
+    with ps.Loader(two(a=1, b=1)) as loader:
+        steps(loader, cut)
+        state = loader.state_dict()
+    ds = two(a=1, d=1)
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        plan = ds.plan.after(loader.state_dict())
+        run = steps(loader, FAR - cut)
+    for index in range(8):
+        where = [
+            cut + i
+            for i, keys in enumerate(run)
+            if ("d", index) in {(name, row) for name, _, row in keys}
+        ]
+        assert plan.find("d", index, within=range(FAR)) == where
+
+
+def test_a_source_added_in_a_later_pass_is_told_from_there_on() -> None:
+    rows = {"a": numbers(8, "a"), "b": numbers(8, "b")}
+    with ps.Loader(ps.mix(rows, stop="all_exhausted")) as loader:
+        steps(loader, 20)
+        state = loader.state_dict()
+    ds = ps.mix({**rows, "d": numbers(1, "d")}, stop="all_exhausted")
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        plan = ds.plan.after(loader.state_dict())
+        at = plan.position
+        assert told(plan, at, at + 50) == steps(loader, 50)
+    with pytest.raises(ps.StateError, match="pass 0 of the mixture has 16"):
+        plan.at(0)
+    with pytest.raises(ps.StateError, match="steps cannot be counted"):
+        plan.at(step=30)
+
+
+def test_changes_upon_changes_over_many_passes() -> None:
+    ds = two(a=1, b=1)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 19)
+        loader.set_weights({"a": 9, "b": 1})
+        past += steps(loader, 10)
+        state = loader.state_dict()
+    for weights in ({"a": 1, "b": 4}, {"a": 4, "b": 1}):
+        ds = two("all_exhausted", **weights)
+        with ps.Loader(ds) as loader:
+            loader.load_state_dict(through_json(state), on_mismatch="adopt")
+            past += steps(loader, 9)
+            loader.set_weights({"a": 1, "b": 2})
+            past += steps(loader, 9)
+            state = loader.state_dict()
+            if weights["a"] == 4:
+                check(ds, loader, past)
+
+
+def test_a_pack_over_a_limit_keeps_what_it_gave_when_weights_change() -> None:
+    """All that the limit gives was seen already: what is set then lies after it, not at its beginning."""
+    flows = {name: ps.from_tokens(range(9), [0, 1, 9]) for name in "abc"}
+    ds = ps.mix(flows).limit(4).pack(4)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 1)
+        assert loader.set_weights({"a": 0, "b": 0, "c": 1}) == 4
+        assert told(ds.plan.after(loader.state_dict()), 0, 1) == past
+
+
+@pytest.mark.parametrize("over", ["limit", "slice", "replay"])
+def test_weights_of_what_is_gone_through_again_are_refused(over: str) -> None:
+    mixed = two(a=1, b=1)
+    ds = {"limit": mixed.limit(9), "slice": mixed[1::2], "replay": mixed.repeat(reshuffle=False)}[
+        over
+    ]
+    with ps.Loader(ds) as loader:
+        steps(loader, 20)
+        with pytest.raises(ps.ConfigError, match="the same samples in every pass"):
+            loader.set_weights({"a": 9, "b": 1})
+
+
+AGAIN: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "limit": lambda mixed: mixed.limit(9),
+    "limit in batches": lambda mixed: mixed.limit(9).batch(1),
+    "repeated": lambda mixed: mixed.limit(9).repeat(3),
+    "skip": lambda mixed: mixed.skip(3),
+    "replay": lambda mixed: mixed.repeat(reshuffle=False),
+    "nested": lambda mixed: ps.mix(
+        {"in": mixed.limit(9), "out": numbers(50, "out")}, {"in": 2, "out": 1}
+    ),
+}
+
+
+@pytest.mark.parametrize("begun", [4, 9, 13, 35])
+@pytest.mark.parametrize("over", AGAIN)
+def test_another_mixture_over_what_is_gone_through_again_keeps_what_was_given(
+    over: str, begun: int
+) -> None:
+    """Passes that were over were told by the mixture that took over in a later one."""
+    flows = [AGAIN[over](two(a=1, b=weight)) for weight in (1, 4, 2)]
+    with ps.Loader(flows[0]) as loader:
+        past, state = steps(loader, begun), loader.state_dict()
+    with ps.Loader(flows[1]) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        check(flows[1], loader, past)
+        loader.load_state_dict(state, on_mismatch="adopt")
+        past += steps(loader, 16)
+        state = loader.state_dict()
+    with ps.Loader(flows[2]) as loader:
+        loader.load_state_dict(through_json(state), on_mismatch="adopt")
+        check(flows[2], loader, past)
+
+
+@pytest.mark.parametrize(
+    "why,over",
+    [
+        ("another length", lambda mixed: mixed.repeat(reshuffle=False)),
+        ("sliced more than once", lambda mixed: mixed.limit(6).repeat(2).limit(9)),
+        ("packed below that", lambda mixed: mixed.pack(4).limit(9)),
+    ],
+)
+def test_another_mixture_is_refused_where_not_all_that_was_given_could_be_told(
+    why: str, over: Callable[[ps.Dataset], ps.Dataset]
+) -> None:
+    """A replay of passes of another length gave samples twice."""
+
+    def made(weight: int) -> ps.Dataset:
+        rows = {name: ps.from_tokens(range(20), [0, 2, 5, 9, 14, 20]) for name in "ab"}
+        stop = "first_exhausted" if why == "another length" else "restart"
+        return over(ps.mix(rows, {"a": 1, "b": weight}, stop=stop))
+
+    with ps.Loader(made(1)) as loader:
+        steps(loader, 30)
+        state = loader.state_dict()
+    with pytest.raises(ps.StateError, match=why):
+        ps.Loader(made(4)).load_state_dict(state, on_mismatch="adopt")
+
+
+def test_an_input_is_not_removed_while_what_it_gave_is_given_again_in_the_pass() -> None:
+    def made(*names: str) -> ps.Dataset:
+        return two(**dict.fromkeys(names, 1)).limit(9).repeat(3)
+
+    with ps.Loader(made("a", "b")) as loader:
+        past, state = steps(loader, 9), loader.state_dict()
+        steps(loader, 4)
+        later = loader.state_dict()
+    with ps.Loader(made("a", "c")) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        assert len(past + steps(loader, 30)) == 39
+        with pytest.raises(
+            ps.StateError, match=r"drawn from \['b'\], no longer in the mixture, is given again"
+        ):
+            loader.load_state_dict(later, on_mismatch="adopt")
+
+
+@pytest.mark.parametrize("over", ["split", "replay", "shuffle"])
+def test_a_mixture_that_ends_is_refused_within_what_is_taken_as_a_whole(over: str) -> None:
+    """An `AssertionError` it was."""
+    mixed = two(a=1, b=1)
+    ds = {
+        "split": mixed.split(0.3)[1],
+        "replay": mixed.repeat(reshuffle=False),
+        "shuffle": mixed.shuffle(),
+    }[over]
+    with ps.Loader(two("restart", a=1, b=1)) as loader:
+        steps(loader, 5)
+        state = loader.state_dict()
+    with pytest.raises(ps.StateError, match="shuffled as a whole"):
+        ps.Loader(ds).load_state_dict(state, on_mismatch="adopt")
+
+
+def test_an_input_that_had_no_weight_goes_on_with_a_pass_it_has_not_begun() -> None:
+    ds = two(a=1, b=1).repeat()
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        loader.set_weights({"a": 0, "b": 1})
+        past += steps(loader, 20)
+        loader.set_weights({"a": 1, "b": 1})
+        check(ds, loader, past)
+        run = past + steps(loader, 60)
+    drawn = [key for keys in run for key in keys if key[0] == "a"]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_samples_are_left_out_from_where_the_run_stands_also_of_an_input_without_weight() -> None:
+    ds = two(a=1, b=1).repeat()
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 16)
+        loader.set_weights({"a": 0, "b": 1})
+        past += steps(loader, 9)
+        loader.load_state_dict(ds.plan.after(loader.state_dict()).exclude([("a", 3)]).state)
+        assert told(ds.plan.after(loader.state_dict()), 0, 25) == past
+
+
+def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
+    """Neither for its sums, which end with the pass, nor for bad samples, which it looks for a little ahead."""
+
+    def readable(x: int) -> int:
+        if x == 2:
+            raise ValueError
+        return x
+
+    rows = {
+        name: ps.from_sequence(range(n), name=name).map(readable)
+        for name, n in (("a", 5), ("b", 9))
+    }
+    ds = ps.mix(rows, stop="first_exhausted")
+    with ps.Loader(ds, on_error="quarantine") as loader:
+        past = steps(loader, 7)
+        loader.set_weights({"a": 1, "b": 9})
+        plan = ds.plan.after(loader.state_dict())
+    assert told(plan, 0, 7) == past
+    size = plan.size
+    assert size is not None and sum(plan.counts(size).values()) == size
+    with pytest.raises(ps.StateError, match="pass 1 of the mixture has"):
+        plan.find("a", 3, within=range(2 * size))
+    packed = ps.mix(
+        {name: ps.from_tokens(range(20), range(21)) for name in "ab"}, stop="first_exhausted"
+    ).pack(4)
+    with ps.Loader(packed) as loader:
+        steps(loader, 3)
+        loader.set_weights({"a": 1, "b": 9})
+        plan = packed.plan.after(loader.state_dict())
+    assert plan.size is not None and sum(plan.counts(plan.size, "tokens").values()) > 0

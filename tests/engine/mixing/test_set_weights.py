@@ -1,0 +1,74 @@
+"""Weights that are set during a run: within another mixture, and for where lanes have ended."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+
+@pytest.mark.parametrize(
+    "above",
+    [{"temperature": 1.0}, {"weights": {"i": 3, "x": 1}, "max_epochs": {"i": 0.5}}],
+    ids=["temperature", "cap"],
+)
+def test_weights_within_do_not_change_what_a_mixture_above_has_given(above: Any) -> None:
+    inner = ps.mix(
+        {"a": ps.from_sequence(range(4)), "b": ps.from_sequence(range(40))},
+        {"a": 1, "b": 1},
+        stop="first_exhausted",
+    )
+    ds = ps.mix({"i": inner, "x": ps.from_sequence(range(50))}, **above)
+    want = list(ps.Loader(ds)) if ds.plan.size is not None else None
+    with ps.Loader(ds) as loader:
+        given = [next(iter(loader)) for _ in range(20)]
+        with pytest.raises(ps.ConfigError, match="set_weights: a mixture above this one"):
+            loader.set_weights({"a": 1, "b": 9})
+        assert want is None or given + list(loader) == want  # as if nobody had asked
+
+
+def test_weights_within_change_where_the_one_above_does_not_look_at_lengths() -> None:
+    inner = ps.mix(
+        {"a": ps.from_sequence(range(4)), "b": ps.from_sequence(range(40))}, {"a": 1, "b": 1}
+    )
+    ds = ps.mix({"i": inner, "x": ps.from_sequence(range(50))}, {"i": 1, "x": 1})
+    with ps.Loader(ds) as loader:
+        keys = list[Any]()
+        for number, _ in zip(range(60), loader, strict=False):
+            keys += loader.keys()
+            if number == 20:
+                loader.set_weights({"a": 1, "b": 9})
+        plan = ds.plan.after(loader.state_dict())
+        assert [sample.key for sample in plan.at(slice(0, 60))] == keys
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("at", [30, 36, 38, 41, 60])
+def test_weights_of_streams_may_be_set_for_where_some_lanes_have_ended(lanes: int, at: int) -> None:
+    a = ps.from_sequence(range(20), name="a").filter(lambda x: x % 7 != 3)
+    b = ps.from_sequence(range(30), name="b").filter(lambda x: x % 5 != 2)
+    ds = ps.mix({"a": a, "b": b}, {"a": 1, "b": 1}, stop="all_exhausted")
+    want = sorted(ps.Loader(ds, lanes=lanes))
+    for taken in (0, 20, 33, 40):
+        with ps.Loader(ds, lanes=lanes) as loader, ps.Loader(ds, lanes=lanes) as other:
+            loader.set_weights({"a": 1, "b": 3}, at=at)
+            given = list(islice(loader, taken))
+            other.load_state_dict(loader.state_dict())
+            assert sorted([*given, *other]) == want
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_weights_of_a_mixture_of_which_a_beginning_is_left_out(lanes: int) -> None:
+    a, b = ps.from_sequence(range(300), name="a"), ps.from_sequence(range(1000, 1300), name="b")
+    ds = ps.mix({"a": a, "b": b}, {"a": 1, "b": 1}).skip(5).filter(lambda x: x % 5)
+    with ps.Loader(ds, lanes=lanes) as loader, ps.Loader(ds, lanes=lanes) as other:
+        given = list(islice(loader, 40))
+        at = loader.set_weights({"a": 0, "b": 1})
+        given += islice(loader, 60)
+        assert any(x < 1000 for x in given[:40])
+        assert all(x >= 1000 for x in given[60:])
+        other.set_weights({"a": 0, "b": 1}, at=at)
+        assert list(islice(other, 100)) == given

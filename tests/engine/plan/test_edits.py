@@ -1,0 +1,557 @@
+"""Edits of a plan: what a run delivers after them is what the edited plan says, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import penstock as ps
+from example_counts import examples
+from helpers import through_json
+from penstock.engine.graph.edits import Change, locate_mixture
+from penstock.engine.mixing import SetWeights
+from penstock.engine.plan import Plan
+from penstock.engine.runtime.cursor import seal
+from penstock.errors import ConfigError, StateError
+from trees import begun, delivered, documents, numbers, trees
+
+Key = tuple[str, int, int]
+
+
+def told(plan: Plan[Any], start: int, stop: int) -> list[list[Key]]:
+    return [[sample.key for sample in plan.at(p)] for p in range(start, stop)]
+
+
+def long_run() -> ps.Dataset:
+    """A schedule, a source that drops out at its cap, and packed rows in batches."""
+    flows = {
+        "code": documents(9000, "code"),
+        "text": documents(12000, "text"),
+        "math": documents(900, "math"),
+    }
+    late = ps.Schedule(
+        [(0, {"code": 3, "text": 5, "math": 2}), (20_000, {"code": 5, "text": 5, "math": 1})],
+        "linear",
+    )
+    shuffled = {name: flow.shuffle() for name, flow in flows.items()}
+    return ps.mix(shuffled, late, seed=7, block_size=100, max_epochs={"math": 1.5})
+
+
+# ---------------------------------------------------------------- the whole story
+
+
+def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
+    """2,000 steps through batch: a schedule, an exhausted source, a cap, changed weights, and an edit on the way."""
+    ds = long_run().batch(16, collate=list)
+    with ps.Loader(ds, workers=2) as loader:
+        run, got = iter(loader), list[list[Key]]()
+        for _ in range(700):
+            next(run)
+            got.append(loader.keys())
+        loader.set_weights({"code": 1, "text": 1, "math": 1})
+        for _ in range(300):
+            next(run)
+            got.append(loader.keys())
+        state = through_json(loader.state_dict())
+    plan = ds.plan.after(state)
+    assert plan.position == 1000 and told(plan, 0, 1000) == got
+    coming = [sample for sample in plan.at(slice(1000, 2000)) if sample.source == "text"]
+    bad = [coming[i].key for i in range(0, len(coming), len(coming) // 100)][:100]
+    edited = plan.skip(range(1200, 1210)).exclude(bad)
+    got += delivered(ds, 1000, edited.state, workers=2)
+    assert told(edited, 0, 2000) == got
+    assert not {key[::2] for key in bad} & {key[::2] for keys in got[1000:] for key in keys}
+    assert edited.exhausts()["math"].ends is not None
+    rng = np.random.default_rng(1)
+    seen = dict[tuple[str, int], list[int]]()
+    for step, keys in enumerate(got):
+        for source, _, index in keys:
+            seen.setdefault((source, index), []).append(step)
+    for source in ("code", "text", "math"):
+        for index in rng.integers(0, 900, 70).tolist():
+            where = edited.find(source, index, within=range(2000))
+            assert where == sorted(set(seen.get((source, index), []))), (source, index)
+
+
+def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
+    ds = long_run().limit(24_000).pack(64).batch(2)
+    state = states(ds, 400)
+    weights = {"code": 1, "text": 3, "math": 1}
+    change = Change(locate_mixture(ds.flow, weights), 0, SetWeights(20_000, weights)).to_json()
+    state = seal(
+        {**{key: value for key, value in state.items() if key != "check"}, "changes": [change]}
+    )
+    got = delivered(ds, 400)
+    plan = ds.plan.after(state)
+    assert plan.position == 400 and told(plan, 0, 400) == got
+    bad = sorted({sample.key for sample in plan.at(slice(410, 600)) if sample.source == "code"})[
+        :100
+    ]
+    edited = plan.exclude(bad).skip(range(420, 430))
+    assert told(edited, 0, 400) == got
+    rest = len(edited.dataset) - 400
+    after = delivered(ds, rest, edited.state)
+    assert told(edited, 400, 400 + rest) == after
+    drawn = plan.diff(ds.plan, within=range(plan.size or 0))
+    assert drawn.first is not None and drawn.first > 400 and drawn.counts, (
+        "the weights were not changed"
+    )
+    assert not {key[::2] for key in bad} & {key[::2] for keys in after for key in keys}
+
+
+def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
+    with ps.Loader(ds, **options) as loader:
+        for _ in range(steps):
+            run = iter(loader)
+            next(run)
+        return through_json(loader.state_dict())
+
+
+# ---------------------------------------------------------------- what is not disturbed
+
+
+def test_an_exclusion_disturbs_no_other_source_and_no_step() -> None:
+    ds = long_run()
+    plan = ds.plan.after(states(ds, 500))
+    columns = plan.at(slice(500, 3000))
+    text = plan._leaf("text")
+    bad = [("text", int(i)) for i in columns.index[columns.source == text][:300:3]]
+    edited = plan.exclude(bad)
+    after = edited.at(slice(500, 3000))
+    assert (after.source == columns.source).all(), "which source a step draws from has changed"
+    others = columns.source != text
+    assert (after.index[others] == columns.index[others]).all()
+    kept = [i for i in columns.index[~others].tolist() if ("text", i) not in bad]
+    assert after.index[~others].tolist()[: len(kept)] == kept, (
+        "the rest of the source is not in its order"
+    )
+    assert edited.counts(3000) == plan.counts(3000)
+    differ = plan.diff(edited, within=range(3000))
+    assert (
+        differ.first == next(p for p in range(500, 3000) if plan.at(p)[0].key[::2] in bad)
+        and not differ.counts
+    )
+
+
+def test_a_skip_leaves_out_the_steps_and_nothing_else() -> None:
+    ds = long_run().batch(4, collate=list)
+    plan = ds.plan.after(states(ds, 20))
+    edited = plan.skip(range(30, 40)).skip(range(25, 26))
+    want = told(plan, 0, 200)
+    del want[30:40]
+    del want[25:26]
+    assert told(edited, 0, 150) == want[:150]
+    assert told(edited, 20, 150) == delivered(ds, 130, edited.state)
+
+
+@given(
+    ds=trees(),
+    steps=st.integers(0, 12),
+    skip=st.integers(0, 6),
+    many=st.integers(0, 4),
+    pick=st.integers(0, 99),
+)
+@examples(80)
+def test_an_edited_run_goes_on_as_the_edited_plan_says(
+    ds: Any, steps: int, skip: int, many: int, pick: int
+) -> None:
+    assume(ds.plan.size is None or ds.plan.size > steps)
+    state, before = states(ds, steps), told(ds.plan, 0, steps)
+    plan = ds.plan.after(state)
+    source = plan.sources[pick % len(plan.sources)]
+    try:
+        edited = plan.exclude([(source, pick % plan._rows(plan._leaf(source)))])
+    except ConfigError as error:
+        assert any(
+            why in str(error) for why in ("left out", "own order", "later pass", "past is fixed")
+        )
+        edited = plan
+    low = steps + skip
+    if edited.size is None or low + many < edited.size:
+        edited = edited.skip(range(low, low + many))
+    assert told(edited, 0, steps) == before, "what was delivered has changed"
+    rest = 25 if edited.size is None else max(0, min(25, edited.size - steps))
+    assert delivered(ds, rest, edited.state) == told(edited, steps, steps + rest)
+    assert edited.counts(steps + rest) == begun(edited, steps + rest)
+    for sample in list(edited.at(slice(0, steps + rest)))[::7]:
+        assert sample.position in edited.find(
+            sample.source, sample.index, within=range(steps + rest)
+        )
+
+
+@given(
+    ds=trees(), pick=st.lists(st.integers(0, 11), min_size=1, max_size=4), low=st.integers(0, 40)
+)
+@examples(80)
+def test_find_and_counts_hold_for_an_edited_dataset(ds: Any, pick: list[int], low: int) -> None:
+    source = ds.plan.sources[-1]
+    rows = ds.plan._rows(len(ds.plan.sources) - 1)
+    try:
+        plan = ds.plan.exclude([(source, i % rows) for i in pick]).dataset.plan
+    except ConfigError as error:
+        assert "left out" in str(error)
+        return
+    if plan.size == 0:
+        return
+    columns = plan.at(slice(low, low + 40))
+    for leaf, name in enumerate(plan.sources):
+        for index in range(plan._rows(leaf)):
+            mine = columns.position[(columns.source == leaf) & (columns.index == index)]
+            assert plan.find(name, index, within=range(low, low + 40)) == sorted(set(mine.tolist()))
+    assert not {i % rows for i in pick} & set(
+        columns.index[columns.source == len(plan.sources) - 1].tolist()
+    )
+    assert plan.counts(low) == begun(plan, low)
+
+
+# ---------------------------------------------------------------- details
+
+
+def test_edits_stay_in_every_later_state_and_can_be_added_to() -> None:
+    ds = ps.mix(
+        {"a": numbers(30, "a").shuffle(), "b": numbers(40, "b").shuffle()}, block_size=10, seed=1
+    ).batch(2)
+    one = ds.plan.after(states(ds, 5)).exclude([("a", 3)])
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(one.state)
+        run = iter(loader)
+        for _ in range(10):
+            next(run)
+        loader.set_weights({"a": 1, "b": 5})
+        saved = loader.state_dict()
+    two = ds.plan.after(saved).exclude([("a", 3), ("a", 4), ("b", 7)]).skip(range(20, 25))
+    assert len(two.state["changes"]) == 5
+    assert delivered(ds, 100, two.state) == told(two, 15, 115)
+    assert told(two, 0, 15) == told(ds.plan.after(saved), 0, 15)
+
+
+def test_weights_are_set_at_the_right_place_after_a_skip() -> None:
+    ds = ps.mix({"a": numbers(30, "a"), "b": numbers(40, "b")}, block_size=1).batch(2)
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(ds.plan.after(states(ds, 2)).skip(range(3, 6)).state)
+        run = iter(loader)
+        for _ in range(4):
+            next(run)
+        assert loader.set_weights({"a": 0, "b": 1}) == 2 * (6 + 3)
+        assert {key[0] for _ in range(5) if next(run) is not None for key in loader.keys()} == {"b"}
+
+
+def test_a_plan_of_a_run_in_a_later_pass() -> None:
+    ds = numbers(10, "a").shuffle(seed=1).batch(3)
+    with ps.Loader(ds) as loader:
+        for _ in loader:
+            pass
+        run = iter(loader)
+        next(run)
+        state = loader.state_dict()
+        rest = [loader.keys() for _ in run]
+    plan = ds.plan.after(state)
+    assert plan.position == 5 and told(plan, 5, 8) == rest
+    assert plan.skip(range(7, 7)) is plan
+
+
+def test_the_edited_dataset_is_a_dataset() -> None:
+    ds = ps.mix({"a": numbers(30, "a").shuffle(), "b": numbers(40, "b").shuffle()}, seed=1).batch(2)
+    plan = ds.plan.exclude([("a", 0, 3), ("b", 5)]).skip(range(2, 4))
+    assert delivered(plan.dataset, 50) == told(plan, 0, 50)
+    assert "gap" in json.dumps(ps.Loader(plan.dataset).state_dict())
+
+
+def test_samples_are_left_out_after_the_input_that_gave_the_last_one_has_left() -> None:
+    flows = {name: ps.from_sequence(range(50), name=name).shuffle(seed=1) for name in "abc"}
+    loader = ps.Loader(ps.mix(flows, {"a": 1, "b": 1, "c": 2}, seed=3))
+    run = iter(loader)
+    while next(run) is not None and loader.keys()[0][0] != "c":
+        pass
+    ds = ps.mix({name: flows[name] for name in "ab"}, {"a": 1, "b": 1}, seed=3)
+    going_on = ps.Loader(ds)
+    going_on.load_state_dict(loader.state_dict(), on_mismatch="adopt")
+    plan = ds.plan.after(going_on.state_dict())
+    with pytest.raises(ps.StateError, match="no longer in the mixture"):
+        plan.at(plan.position - 1)
+    gone = plan.at(plan.position)[0]
+    edited = plan.exclude([gone])
+    at = plan.position
+    given = [
+        [each.key for each in one.at(slice(at, at + 60)) if each.source == gone.source]
+        for one in (plan, edited)
+    ]
+    assert len(given[1]) > 20
+    left = [key for key in given[0] if key[2] != gone.index]
+    assert given[1][: len(left)] == left
+
+
+def test_samples_are_left_out_where_the_past_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As behind passes of another length, of which the present mixture knows nothing."""
+    ds = ps.mix(
+        {name: ps.from_sequence(range(9), name=name) for name in "ab"}, {"a": 1, "b": 2}, seed=2
+    )
+    loader = ps.Loader(ds)
+    next(iter(loader))
+    plan = ds.plan.after(loader.state_dict())
+    want = plan.exclude([("a", 5)]).at(slice(0, 20))
+
+    def untold(*_: object) -> None:
+        raise ps.StateError("a change on the way changed how long a pass is")
+
+    monkeypatch.setattr("penstock.engine.plan.questions.Questions.counts", untold)
+    assert [*plan.exclude([("a", 5)]).at(slice(0, 20))] == [*want]
+
+
+def test_edits_that_make_no_sense_are_refused() -> None:
+    ds = numbers(6, "wiki").shuffle(seed=1)
+    plan = ds.plan.after(states(ds, 2))
+    with pytest.raises(ConfigError, match="from 2 on: the past is fixed"):
+        plan.skip(range(1, 3))
+    with pytest.raises(ConfigError, match="no source 'w'"):
+        plan.exclude([("w", 1)])
+    with pytest.raises(IndexError, match="sample 6 of 'wiki'"):
+        plan.exclude([("wiki", 6)])
+    with pytest.raises(ConfigError, match="every sample of 'wiki' is left out"):
+        plan.exclude([("wiki", i) for i in range(6)])
+    with pytest.raises(ConfigError, match="of no run"):
+        assert ds.plan.state
+    with pytest.raises(StateError, match="another pipeline"):
+        ds.batch(2).plan.after(plan.state)
+    mixed = ds.concat(numbers(4, "b")).shuffle(seed=2)
+    with pytest.raises(ConfigError, match="not drawn from in its own order"):
+        mixed.plan.after(states(mixed, 3)).exclude([("wiki", 1)])
+    assert ("wiki", 1) not in [
+        key[::2] for keys in told(mixed.plan.exclude([("wiki", 1)]), 0, 9) for key in keys
+    ]
+
+
+def test_a_damaged_edit_is_refused() -> None:
+    ds = numbers(6, "a")
+    body = {k: v for k, v in states(ds, 1).items() if k != "check"}
+    good = {"skip": 3, "count": 1, "pass": 0}
+    ps.Loader(ds).load_state_dict(seal({**body, "changes": [good]}))
+    wrong = [{**good, "pass": lap} for lap in (-1, 0.0, True, None, 1 << 60)]
+    for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}, *wrong):
+        with pytest.raises(StateError, match="damaged"):
+            ps.Loader(ds).load_state_dict(seal({**body, "changes": [edit]}))
+
+
+def test_golden_edits() -> None:
+    """The first keys of an edited run. If this fails, runs under way would change: an ORDER break."""
+    flows = {"a": numbers(20, "a").shuffle(), "b": numbers(15, "b").shuffle()}
+    ds = ps.mix(flows, {"a": 2, "b": 1}, seed=5, block_size=6)
+    plan = ds.plan.exclude([("a", 3), ("a", 11), ("b", 0)]).skip(range(4, 7))
+    got = [(source, index) for [(source, _, index)] in told(plan, 0, 24)]
+    assert got == GOLDEN
+
+
+GOLDEN = [
+    ("b", 7),
+    ("a", 8),
+    ("a", 19),
+    ("a", 1),
+    ("a", 6),
+    ("b", 8),
+    ("b", 3),
+    ("a", 18),
+    ("a", 7),
+    ("b", 4),
+    ("a", 16),
+    ("a", 17),
+    ("a", 2),
+    ("b", 13),
+    ("a", 5),
+    ("a", 9),
+    ("b", 14),
+    ("a", 4),
+    ("a", 10),
+    ("b", 9),
+    ("a", 15),
+    ("b", 11),
+    ("a", 12),
+    ("a", 14),
+]
+
+
+def test_samples_left_out_of_repeats_that_are_shuffled_together() -> None:
+    ds = numbers(12, "a").repeat(2, reshuffle=False).shuffle(seed=1)
+    plan = ds.plan.exclude([("a", 6), ("a", 7)]).dataset.plan
+    seen = [sample.index for sample in plan.at(slice(0, 80))]
+    kept = [sample.index for sample in ds.plan.at(slice(0, 100)) if sample.index not in (6, 7)]
+    assert seen == kept[:80]
+    assert plan.find("a", 3, within=range(80)) == [p for p, index in enumerate(seen) if index == 3]
+
+
+@pytest.mark.parametrize(
+    "steps,pack", [(steps, steps in (12, 41)) for steps in (3, 12, 20, 29, 41)]
+)
+def test_a8_what_is_left_out_stays_out_in_every_later_pass(steps: int, pack: bool) -> None:
+    """Of `mix.limit(n).repeat()` samples came back in the passes after the edit."""
+    make = documents if pack else numbers
+    flows = {"a": make(9, "a").shuffle(), "b": make(7, "b").shuffle()}
+    ds = ps.mix(flows, {"a": 2, "b": 1}, seed=3).limit(12).repeat()
+    state = states(ds, steps)
+    bad = sorted({key for [key] in told(ds.plan, 0, 12)})[::4]
+    edited = ds.plan.after(state).exclude(bad)
+    assert told(edited, 0, steps) == told(ds.plan, 0, steps)
+    after = told(edited, steps, 100)
+    assert delivered(ds, 100 - steps, edited.state) == after
+    assert not {key[::2] for [key] in after} & {key[::2] for key in bad}
+    more = [key for [key] in after if key[0] == "b"][:1]
+    again = edited.exclude(more)
+    assert told(again, 0, steps) == told(ds.plan, 0, steps)
+    rest = told(again, steps, 100)
+    assert not {key[::2] for [key] in rest} & {key[::2] for key in [*bad, *more]}
+    for source, _, index in {key for [key] in rest}:
+        found = again.find(source, index, within=range(100))
+        seen = told(again, 0, 100)
+        assert found == [p for p in range(100) if seen[p][0][::2] == (source, index)]
+
+
+def passes_of(ds: Any, state: Any, many: int) -> list[list[Key]]:
+    """The keys of what is left of the pass in which a state stands, and of the passes that follow."""
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(state)
+        return [[key for _ in loader for key in loader.keys()] for _ in range(many)]
+
+
+@given(
+    ds=trees(), batch=st.sampled_from([None, 2, 3]), into=st.integers(0, 5), lap=st.integers(0, 2),
+    start=st.integers(0, 8), many=st.integers(1, 4),
+)  # fmt: skip
+@examples(40)
+def test_positions_are_left_out_of_a_pass_and_the_later_ones(
+    ds: Any, batch: int | None, into: int, lap: int, start: int, many: int
+) -> None:
+    """The run stands in its second pass; a range of that pass, or of one that is to come, is left out."""
+    ds = ds if batch is None else ds.batch(batch, collate=list)
+    size = ds.plan.size or 0
+    assume(into < size and start + many < size and (lap or start >= into))
+    with ps.Loader(ds) as loader:
+        list(loader)
+        for _, _ in zip(range(into), loader, strict=False):
+            pass
+        state = loader.state_dict()
+    plan = ds.plan.after(state)
+    begin = (1 + lap) * size + start
+    edited = plan.skip(range(begin, begin + many))
+    before, after = passes_of(ds, state, 5), passes_of(ds, edited.state, 5)
+    assert after[:lap] == before[:lap]
+    for there in range(lap, 5):
+        first, begin = (1 + there) * size + (0 if there else into), (1 + there) * size + start
+        gone = [sample.key for sample in plan.at(slice(begin, begin + many))]
+        if batch is None:
+            head = len(plan.at(slice(first, begin)).position)
+            assert after[there] == before[there][:head] + before[there][head + len(gone) :]
+        else:
+            assert sorted(after[there] + gone) == sorted(before[there])
+    asked: list[Callable[[], Any]] = [
+        lambda: edited.at(0),
+        lambda: edited.at(step=0),
+        lambda: edited.counts(size + 1),
+    ]
+    now = edited.size or 0
+    if lap:
+        assert told(edited, edited.position, 2 * now) == told(plan, plan.position, 2 * size)
+        asked = [lambda: edited.at((1 + lap) * now), lambda: edited.counts((1 + lap) * now + 1)]
+    else:
+        assert now < size
+        given = [key for keys in told(edited, edited.position, 4 * now) for key in keys]
+        assert given == [*after[0], *after[1], *after[2]]
+        source, _, index = after[2][-1]
+        within = range(now, 4 * now)
+        held = [
+            p for p in within if (source, index) in {sample.key[::2] for sample in edited.at(p)}
+        ]
+        assert edited.find(source, index, within=within) == held
+    for ask in asked:
+        with pytest.raises(StateError, match="skipped in some passes"):
+            ask()
+
+
+def test_a8_a_skip_leaves_the_past_alone() -> None:
+    """Positions of a later pass were taken out of the earlier ones, too."""
+    ds = numbers(10, "a").shuffle(seed=1)
+    with pytest.raises(
+        ConfigError, match="of its first pass; those of a later one can be left out of a run"
+    ):
+        ds.plan.skip(range(15, 18))
+    endless = ds.repeat()
+    edited = endless.plan.after(states(endless, 13)).skip(range(15, 18))
+    assert told(edited, 0, 15) == told(endless.plan, 0, 15)
+    assert told(edited, 15, 40) == told(endless.plan, 18, 43)
+    assert delivered(endless, 20, edited.state) == told(edited, 13, 33)
+
+
+@pytest.mark.parametrize("keys", [("a", 3), ["a", 0, 3], "a", 5, None, "one"])
+def test_one_key_is_no_list_of_keys(keys: Any) -> None:
+    plan = ps.from_sequence("abcdef", name="a").plan
+    given: Any = plan.at(0)[0] if keys == "one" else keys
+    with pytest.raises(ps.ConfigError, match=r"give a list, of one key too: \[\(source, index\)\]"):
+        plan.exclude(given)
+
+
+class _Alternate:
+    def size(self, sizes: Any) -> int | None:
+        return None
+
+    def at(self, positions: Any) -> Any:
+        return positions % 2, positions // 2
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": "alternate"}
+
+
+def test_a_mixture_by_a_rule_has_no_weights() -> None:
+    mixed = ps.mix({"a": ps.from_sequence("abc"), "b": ps.from_sequence("123")}, rule=_Alternate())
+    for ds in (mixed.batch(2), ps.concat(mixed.limit(4), ps.from_sequence("xyz"))):
+        with pytest.raises(
+            ps.ConfigError,
+            match=r"drawn by the rule that mix\(rule=\) was given, which has no weights",
+        ):
+            ps.Loader(ds).set_weights({"a": 1, "b": 2})
+
+
+def test_the_next_step_is_known_where_passes_have_several_lengths() -> None:
+    ds = ps.from_sequence(range(17), name="x").shuffle(seed=1).batch(3, collate=list)
+    with ps.Loader(ds) as loader:
+        for _ in range(2):
+            list(loader)
+        next(iter(loader))
+        edited = ds.plan.after(loader.state_dict()).skip(range(14, 16))
+        loader.load_state_dict(edited.state)
+        for _ in range(2):
+            list(loader)
+        next(iter(loader))
+        plan = ds.plan.after(loader.state_dict())
+    assert plan.next_step == 13 + 3 + 4 + 1
+    with pytest.raises(ps.StateError, match="another number of positions"):
+        plan.seen()
+
+
+def test_a_run_keeps_something_of_its_passes() -> None:
+    ds = ps.from_sequence(range(6), name="x").batch(3, collate=list)
+    with ps.Loader(ds) as loader:
+        list(loader)
+        plan = ds.plan.after(loader.state_dict())
+    with pytest.raises(ps.ConfigError, match="all of a pass"):
+        plan.skip(steps=range(2, 4))
+    with pytest.raises(ps.ConfigError, match="all of a pass"):
+        plan.skip(range(2, 4))
+    assert plan.skip(steps=range(2, 3)).size == 1
+
+
+def test_a_pass_without_items_has_none_to_skip() -> None:
+    """The state of such a plan could not be read any more."""
+    rows = ps.from_sequence(range(3), name="rows").batch(4, drop_remainder=True, collate=list)
+    loader = ps.Loader(rows, remainder="pad")
+    next(iter(loader))
+    plan = rows.plan.after(loader.state_dict())
+    with pytest.raises(IndexError, match="position 4 of a plan of 0"):
+        plan.skip(range(4, 6))
+    with pytest.raises(IndexError, match="of a plan of 0"):
+        rows.plan.skip(range(2))

@@ -1,0 +1,156 @@
+"""transformers' Trainer on loaders and datasets, for training and for evaluation."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("datasets")
+
+import torch
+from transformers import Trainer, TrainingArguments
+
+from penstock.integrations.torch import IterableDataset, MapDataset
+from penstock.integrations.transformers import FromLoader, hf_dataset
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # transformers takes seconds to import
+
+
+class Model(torch.nn.Module):
+    """One weight; keeps the batches that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+        self.batches: list[list[int]] = []
+
+    def forward(self, x: Any, return_loss: bool = True) -> Any:
+        self.batches.append(x.tolist())
+        return {"loss": self.linear(x.float()[:, None]).pow(2).mean() * 1e-6, "logits": x}
+
+
+class OnLoaders(FromLoader, Trainer):
+    """The Trainer on loaders."""
+
+
+def mixture(stop: Any = "restart") -> ps.Dataset:
+    parts = {"a": ps.from_sequence(range(8)), "b": ps.from_sequence(range(100, 106))}
+    return ps.mix({name: part.shuffle(seed=3) for name, part in parts.items()}, stop=stop).map(
+        lambda i: {"x": i}
+    )
+
+
+def tensors(batch: Any) -> Any:
+    return {"x": torch.as_tensor(np.asarray(batch["x"]))}
+
+
+def batches(ds: ps.Dataset) -> ps.Dataset:
+    return ds.batch(4).map(tensors)
+
+
+def arguments(folder: Path, **options: Any) -> Any:
+    options = {"max_steps": 5, "save_strategy": "no", "logging_strategy": "no", **options}
+    return TrainingArguments(
+        str(folder), report_to=[], use_cpu=True, disable_tqdm=True, per_device_train_batch_size=4,
+        per_device_eval_batch_size=4, remove_unused_columns=False, dataloader_pin_memory=False, **options,
+    )  # fmt: skip
+
+
+def in_batches(samples: list[int]) -> list[list[int]]:
+    return [samples[at : at + 4] for at in range(0, len(samples), 4)]
+
+
+@pytest.mark.parametrize("wrap", [hf_dataset, IterableDataset])
+def test_an_endless_mixture_trains_in_its_own_order(wrap: Any, tmp_path: Path) -> None:
+    model = Model()
+    Trainer(model, arguments(tmp_path), train_dataset=wrap(mixture())).train()
+    assert model.batches == in_batches([sample["x"] for sample in mixture().limit(20)])
+
+
+def test_epochs_of_a_mixture_that_ends_differ_and_a_look_at_it_is_none(tmp_path: Path) -> None:
+    ds = mixture("all_exhausted")
+    data, model = hf_dataset(ds), Model()
+    first = next(iter(data))
+    Trainer(model, arguments(tmp_path, max_steps=8), train_dataset=data).train()
+    passes = [[sample["x"] for sample in part] for part in ([*ds], [*ds.repeat(2)][14:])]
+    assert first == {"x": passes[0][0]} and passes[0] != passes[1]
+    assert model.batches == in_batches(passes[0]) + in_batches(passes[1])
+
+
+def test_loaders_are_train_dataset_and_eval_dataset(tmp_path: Path) -> None:
+    ends = batches(mixture("all_exhausted"))
+    stream = batches(mixture("all_exhausted").filter(lambda sample: sample["x"] % 2 == 0))
+    model = Model()
+    trainer = OnLoaders(
+        model, arguments(tmp_path, eval_strategy="steps", eval_steps=5, save_strategy="steps", save_steps=5),
+        train_dataset=ps.Loader(batches(mixture())), eval_dataset={"all": ps.Loader(ends), "even": ps.Loader(stream)},
+    )  # fmt: skip
+    trainer.train()
+    expected = [
+        [batch["x"].tolist() for batch in ds] for ds in (batches(mixture().limit(20)), ends, stream)
+    ]
+    assert model.batches == [*chain(*expected)]
+    assert (tmp_path / "checkpoint-5" / "penstock.json").exists()
+
+
+def test_an_eval_loader_gives_a_whole_pass_at_every_evaluation(tmp_path: Path) -> None:
+    model = Model()
+    trainer = OnLoaders(
+        model, arguments(tmp_path), eval_loader=ps.Loader(batches(mixture("all_exhausted")))
+    )
+    expected = [batch["x"].tolist() for batch in batches(mixture("all_exhausted"))]
+    for _ in range(2):
+        model.batches.clear()
+        assert "eval_loss" in trainer.evaluate()
+        assert model.batches == expected
+    with pytest.raises(ps.ConfigError, match=r"never ends.*\.limit\(n\)"):
+        trainer.evaluate(cast("Any", ps.Loader(batches(mixture()))))
+
+
+def test_a_loader_is_predicted_as_a_whole_pass(tmp_path: Path) -> None:
+    model, test = Model(), cast("Any", ps.Loader(batches(mixture("all_exhausted"))))
+    trainer = OnLoaders(model, arguments(tmp_path))
+    expected = [batch["x"].tolist() for batch in batches(mixture("all_exhausted"))]
+    for _ in range(2):
+        model.batches.clear()
+        trainer.predict(test)
+        assert model.batches == expected
+
+
+def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
+    with pytest.raises(ps.DataError, match="sample 0 is of type int"):
+        next(iter(hf_dataset(ps.from_sequence([1]))))
+    with pytest.raises(ps.ConfigError, match="Loader is not a dataset"):
+        hf_dataset(ps.Loader(mixture()))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("wrap", [IterableDataset, MapDataset])
+def test_data_that_would_be_shared_out_twice_are_refused(
+    wrap: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = SimpleNamespace(PartialState=SimpleNamespace(_shared_state={"_cpu": True}))
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    ds = mixture("all_exhausted")
+    with pytest.raises(ps.ConfigError, match="once more: give rank=0, world_size=1"):
+        wrap(ds)
+    assert len(wrap(ds, rank=0, world_size=1)) == 14
+    state.PartialState._shared_state.clear()
+    made = wrap(ds)  # before Accelerate began
+    state.PartialState._shared_state["_cpu"] = True
+    with pytest.raises(ps.ConfigError, match="once more"):
+        next(iter(made)) if wrap is IterableDataset else made[0]
