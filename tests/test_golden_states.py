@@ -231,7 +231,7 @@ def plain(x: Any) -> Any:
 def save(name: str, folder: Path) -> dict[str, Any]:
     """The state of a pipeline after its first items, and the items after them."""
     run = LOADERS[name]() if name in LOADERS else None
-    items = iter(run if run is not None else PIPELINES[name](folder))
+    items: Any = iter(run if run is not None else PIPELINES[name](folder))
     for _ in islice(items, BEFORE):
         pass
     state = (run if run is not None else items).state_dict()

@@ -203,7 +203,7 @@ def upward_imports() -> dict[str, set[str]]:
     return found
 
 
-def test_imports_point_down() -> None:
+def test_imports_go_down() -> None:
     units = {unit_of(name) for name in FILES} - {"__init__"}
     assert units == set(UNITS), "give every folder and module its place in UNITS"
     folders = {name.split("/")[0] for name in FILES if "/" in name}

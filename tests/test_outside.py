@@ -18,7 +18,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock import folds, orders
+from penstock.engine import grouping, orders
 from penstock.testing import (
     assert_covers,
     assert_elastic,
@@ -469,7 +469,11 @@ def test_parts_by_the_book_pass(folder: Path) -> None:
         orders.Gap(2, 3),
     ):
         assert_order(order)
-    for fold in (folds.BatchByTokens(9), folds.BucketByLength((3,), 2), folds.ShuffleBuffer(3)):
+    for fold in (
+        grouping.BatchByTokens(9),
+        grouping.BucketByLength((3,), 2),
+        grouping.ShuffleBuffer(3),
+    ):
         assert_fold(fold)
 
 

@@ -463,8 +463,9 @@ def test_words_that_are_not_known_are_refused(folder: Path) -> None:
         MixStageConfig(stop_strategy="sometimes")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="interpolation"):
         MixStageConfig(
-            weight_schedule=[WeightSchedulePoint(0, {"a": 1})], weight_schedule_type="square"
-        )  # pyright: ignore[reportArgumentType]
+            weight_schedule=[WeightSchedulePoint(0, {"a": 1})],
+            weight_schedule_type="square",  # pyright: ignore[reportArgumentType]
+        )
     with pytest.raises(ps.ConfigError, match="sum to 1.2"):
         MixStageConfig(weights={"a": 0.5, "b": 0.7})
     with pytest.raises(ps.ConfigError, match="strategy 'best'"):

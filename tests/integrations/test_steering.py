@@ -106,17 +106,11 @@ def test_limits_hold_whatever_is_proposed() -> None:
             rng.uniform(1 / count, 1),
             rng.uniform(0.001, 0.5),
         )
-        before = limited(
-            dict(enumerate(rng.random(count))),
-            dict.fromkeys(range(count), 1 / count),
-            floor,
-            cap,
-            1.0,
-        )  # type: ignore[arg-type]
-        proposed = {
-            name: float(weight) for name, weight in enumerate(rng.exponential(1, count) ** 3)
-        }
-        new = limited(proposed, before, floor, cap, step)  # type: ignore[arg-type]
+        names = [str(number) for number in range(count)]
+        even = dict.fromkeys(names, 1 / count)
+        before = limited(dict(zip(names, rng.random(count), strict=True)), even, floor, cap, 1.0)
+        proposed = dict(zip(names, (rng.exponential(1, count) ** 3).tolist(), strict=True))
+        new = limited(proposed, before, floor, cap, step)
         assert abs(fsum(new.values()) - 1) < 1e-8
         assert all(floor - 1e-8 <= share <= cap + 1e-8 for share in new.values())
         assert all(abs(new[name] - before[name]) <= step + 1e-8 for name in new)

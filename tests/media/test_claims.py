@@ -309,7 +309,11 @@ def test_a_video_that_was_cut_off_gives_its_frames_or_is_refused(format: str) ->
     for part in cuts(body):
         found = Video(Blob(part), "7.v")
         for number in (0, 5, 11, 17, 23):
-            for ask, wanted in ((found.numbered, number), (found.frames, EVEN[number] + 0.05)):
+            asked: list[tuple[Any, float]] = [
+                (found.numbered, number),
+                (found.frames, EVEN[number] + 0.05),
+            ]
+            for ask, wanted in asked:
                 try:
                     assert read(ask([wanted])) == [number]
                 except DataError as error:

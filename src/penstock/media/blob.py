@@ -78,8 +78,8 @@ class Blob:
         if isinstance(value, str | Path):
             return cls(None, _joined(value, root))
         raise DataError(
-            f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one"
-        )  # pyright: ignore[reportUnknownArgumentType]
+            f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one"  # pyright: ignore[reportUnknownArgumentType]
+        )
 
     def __len__(self) -> int:
         if self.data is not None:

@@ -39,8 +39,10 @@ class FarFile(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         found = seams.world.store.read(
-            self._path, self._at, None if size is None or size < 0 else size
-        )  # pyright: ignore[reportUnnecessaryComparison]
+            self._path,
+            self._at,
+            None if size is None or size < 0 else size,  # pyright: ignore[reportUnnecessaryComparison]
+        )
         self._at += len(found)
         return found
 

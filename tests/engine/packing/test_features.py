@@ -225,13 +225,14 @@ def test_documents_that_cannot_be_packed_are_named(documents: list[Any], message
 
 
 def test_padding_of_numpy_is_held_to_the_dtype_too() -> None:
-    for pad in (np.int64(-1), np.int64(300), 0.5):
+    wrong: list[Any] = [np.int64(-1), np.int64(300), 0.5]
+    for pad in wrong:
         with pytest.raises(DataError, match=f"'a' cannot hold its padding {pad}"):
             list(
                 ps.from_sequence([{"a": [1, 1]}]).pack_features(
                     {"a": 4}, "first_fit", pad=pad, dtype="uint8"
                 )
-            )  # pyright: ignore[reportArgumentType]
+            )
 
 
 def test_single_integers_become_tokens_as_vectors_do() -> None:

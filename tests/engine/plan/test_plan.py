@@ -202,7 +202,7 @@ def test_exhaustion_of_caps_and_stop_rules() -> None:
 
 
 @pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
-def test_exhaustions_look_at_few_passes_of_a_nested_mixture_that_is_packed(stop: str) -> None:
+def test_exhaustions_look_at_few_passes_of_a_nested_mixture_that_is_packed(stop: Any) -> None:
     """Its passes differ in tokens, and the search must not add up millions of them."""
     inner = ps.mix({"a": documents(30, "a"), "b": documents(41, "b")}, {"a": 1, "b": 2}, stop=stop)
     plan = (

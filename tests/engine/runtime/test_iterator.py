@@ -75,6 +75,9 @@ def test_c4_what_gives_each_worker_its_own_share_goes_on() -> None:
     assert sorted(through(share, 2)) == list(range(12))
     assert sorted(through(half, 2)) == list(range(12))
     mapped: Any = DataLoader(
-        numbers, batch_size=None, num_workers=2, multiprocessing_context="fork"
-    )  # pyright: ignore[reportArgumentType]
+        numbers,  # pyright: ignore[reportArgumentType]
+        batch_size=None,
+        num_workers=2,
+        multiprocessing_context="fork",
+    )
     assert list(mapped) == list(numbers)

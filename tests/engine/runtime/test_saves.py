@@ -845,7 +845,7 @@ def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(
     kind: str, tmp_path: Path
 ) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""
-    command = [sys.executable, Path(__file__).parent.parent / "saving_ranks.py", tmp_path, kind]
+    command = [sys.executable, Path(__file__).parents[2] / "saving_ranks.py", tmp_path, kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -21,7 +21,7 @@ from penstock.engine.runtime.cursor import seal
 from penstock.engine.runtime.settling import Address, Ledger, address_of
 from simulated_rollouts import Rollouts, prompts
 
-FOLDER = Path(__file__).resolve().parent.parent
+FOLDER = Path(__file__).resolve().parents[2]
 
 
 def numbers(n: int) -> ps.Dataset:

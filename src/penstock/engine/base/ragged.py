@@ -168,8 +168,8 @@ def _others(samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]) -
             )
         if lacks := [name for name in fields if name not in sample]:
             raise DataError(
-                f"sample {number} in the batch lacks {lacks[0]!r}; it has {list(sample)}"
-            )  # pyright: ignore[reportUnknownArgumentType]
+                f"sample {number} in the batch lacks {lacks[0]!r}; it has {list(sample)}"  # pyright: ignore[reportUnknownArgumentType]
+            )
     rows = cast("Sequence[Mapping[str, Any]]", samples)
     others = [{name: value for name, value in row.items() if name not in fields} for row in rows]
     return collate(others)

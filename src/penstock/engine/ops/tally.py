@@ -4,7 +4,7 @@ where an order mixes sources anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -83,7 +83,7 @@ class Tally:
         self.look_at(passes * _cost_of_pass(samples))
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
+    def limited(self) -> Generator[None]:
         """Apply the limit of this tally to `require_countable_passes`, however deep below it is
         asked."""
         token = _limit.set(self._left)

@@ -70,9 +70,9 @@ def _of_each(option: str, given: Any, room: FeatureRoom, default: Any) -> tuple[
         return (given,) * len(room.names)
     if unknown := set(given) - set(room.names):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         raise ConfigError(
-            f"pack_features: {option} names {sorted(unknown)}, and the features are "
+            f"pack_features: {option} names {sorted(unknown)}, and the features are "  # pyright: ignore[reportUnknownArgumentType]
             f"{list(room.names)}"
-        )  # pyright: ignore[reportUnknownArgumentType]
+        )
     return tuple(given.get(name, default) for name in room.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
 
 

@@ -415,8 +415,9 @@ class Session:
 
     def _load(self, states: Any, adopt: bool, takes: bool) -> None:
         bodies = [
-            unseal(state) for state in (states if isinstance(states, list | tuple) else [states])
-        ]  # pyright: ignore[reportUnknownVariableType]
+            unseal(state)
+            for state in (states if isinstance(states, list | tuple) else [states])  # pyright: ignore[reportUnknownVariableType]
+        ]
         if not bodies:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
         body, cursors = merged(bodies)

@@ -60,7 +60,7 @@ def cluster() -> Iterator[Any]:
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv(
-            "PYTHONPATH", str(Path(__file__).parents[2]), os.pathsep
+            "PYTHONPATH", str(Path(__file__).parents[3]), os.pathsep
         )  # actors import what tests share
         found, nodes = patiently(begun)
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)

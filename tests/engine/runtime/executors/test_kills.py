@@ -29,7 +29,7 @@ from penstock.engine.runtime.executors.member import Member
 
 pytestmark = pytest.mark.slow  # processes that are killed
 
-RUN = Path(__file__).parents[2] / "killed_run.py"
+RUN = Path(__file__).parents[3] / "killed_run.py"
 KINDS = ["stopped", "starting", "closing", "together"]
 """What befalls the first runs of every 25; all others are harmed at random."""
 RANKS, LANES = [1, 2, 3, 4], 12
