@@ -1,2 +1,6 @@
-"""What was asked for: a tree of nodes, how it is compiled into ops, described, and changed during a
-run."""
+"""The frozen description of a pipeline: compiled, described, compared and changed.
+
+`nodes` has the eight kinds of nodes, `build` compiles a tree of them into `ops`, `recipe` describes
+it for states and errors, `edits` and `adopt` change it during a run. May import the folders of the
+engine up to `ops`. Every other module asks this one for facts about a tree.
+"""

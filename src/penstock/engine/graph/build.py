@@ -96,10 +96,9 @@ class Builder:
     """Compiles the parts of one tree.
 
     An op is an immutable function of its flow, the seed in force, its path, and the context: the
-        leaves of the whole
-    tree, their numbers and names, the numbers of its marks, and the clock. `base` is the builder of
-    a tree that this
-    one extends: its ops are used again if the context is the same in both trees.
+    leaves of the whole tree, their numbers and names, the numbers of its marks, and the clock.
+    `base` is the builder of a tree that this one extends: its ops are used again if the context is
+    the same in both trees.
     """
 
     root: Flow

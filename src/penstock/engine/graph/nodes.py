@@ -176,9 +176,8 @@ def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path
 
 def keyed_by(path: Path) -> tuple[str, ...]:
     """The names that go into keys. Concat, zip and limit have none: they change nothing in what
-    they hold. Nor has
-    what lies above a slice: a slice is a fixed set of samples wherever it is put, or a split would
-        leak.
+    they hold. Nor has what lies above a slice: a slice is a fixed set of samples wherever it is
+    put, or a split would leak.
     """
     start = len(path) - path[::-1].index(_SLICE) if _SLICE in path else 0
     return tuple(place for place in path[start:] if isinstance(place, str))

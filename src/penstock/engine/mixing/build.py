@@ -85,10 +85,8 @@ def _waits(
     how much stays owed.
 
     In full it is `owed` of the light, less its share of what is owed of both. But a side that waits
-    makes each of its
-    sources wait, and one of them may have been given too little: `until` is how long each side can
-        afford that,
-    `waited` how long it does.
+    makes each of its sources wait, and one of them may have been given too little: `until` is how
+    long each side can afford that, `waited` how long it does.
     """
     n = shape.leaves
     with np.errstate(divide="ignore"):

@@ -2,11 +2,9 @@
 lengths.
 
 Draw k of an input comes at (tokens before it + u * its length) / weight, u a hash of the input's
-name and k, and the
-mixture is the draws in the order of these times. What lies before a position is then a time: at any
-    time each input
-has given its share, to less than one document. Where a position is, is searched for; what follows
-it, merged.
+name and k, and the mixture is the draws in the order of these times. What lies before a position is
+then a time: at any time each input has given its share, to less than one document. Where a position
+is, is searched for; what follows it, merged.
 """
 
 from __future__ import annotations

@@ -65,9 +65,8 @@ class Adopt:
 @dataclass(frozen=True)
 class MadeUp:
     """The draws put in: `counts` of each source before position `at`, and from there on those of
-    `draws`, positions
-    with sources. `known` are draws before `at` that are still needed: position, source, and which
-        of its draws.
+    `draws`, positions with sources. `known` are draws before `at` that are still needed: position,
+    source, and which of its draws.
     """
 
     at: int

@@ -29,13 +29,10 @@ class Mixture:
     within 2 of what its weight asks.
 
     `names` come sorted. `sizes` are the lengths of one pass, None where endless or unknown.
-    `weights` are relative
-    numbers, a `Schedule`, or None: then equal, or by `temperature`. `block_size` n permutes every n
-        draws once more;
-    counts are then exact only between these blocks. With `lengths`, the mean tokens per sample,
-    weights are shares of
-    tokens: by means, or, with `meters`, which know every length, by the clock of tokens. A source
-        that drops out leaves
+    `weights` are relative numbers, a `Schedule`, or None: then equal, or by `temperature`.
+    `block_size` n permutes every n draws once more; counts are then exact only between these
+    blocks. With `lengths`, the mean tokens per sample, weights are shares of tokens: by means, or,
+    with `meters`, which know every length, by the clock of tokens. A source that drops out leaves
     what it is ahead or behind to those that stay.
 
     >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2))

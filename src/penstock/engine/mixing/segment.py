@@ -354,9 +354,8 @@ def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floa
     much or too little.
 
     What a source left when it ran out goes by weight, as its samples would have. Where weights are
-    set to 0 many may
-    leave at once, with more between them than a heavy source could make good: there all take the
-        same.
+    set to 0 many may leave at once, with more between them than a heavy source could make good:
+    there all take the same.
     """
     ran_out, left = (fsum(residual[who].tolist()) for who in (out, ~active & ~out))
     shared = ran_out * (weights / fsum(weights[active].tolist())) + left / np.count_nonzero(active)

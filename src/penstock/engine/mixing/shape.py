@@ -1,12 +1,10 @@
 """A tree over the sources of a mixture, as arrays: light sources below, heavy ones near the root.
 
 Huffman's tree (1952) keeps the share of an inner node within its parent at 2/3 or less, so rounding
-errors of a half at
-every split add up to less than 2 at any leaf. It is built in rounds: all nodes lighter than the two
-    lightest together
-may be paired with each other in any way without losing that. Each round pairs what was given too
-much with what was given too little, so that what is owed to a subtree stays as small as what is
-owed to a source.
+errors of a half at every split add up to less than 2 at any leaf. It is built in rounds: all nodes
+lighter than the two lightest together may be paired with each other in any way without losing that.
+Each round pairs what was given too much with what was given too little, so that what is owed to a
+subtree stays as small as what is owed to a source.
 """
 
 from __future__ import annotations

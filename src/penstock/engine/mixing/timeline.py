@@ -44,8 +44,7 @@ class Rules:
     """What holds for all of a run; `FAR` where there is no such number.
 
     `most`: a source drops out after so many draws. `goal`: what a source must be given before a
-        pass of the mixture
-    ends; for first_exhausted, what none may pass.
+    pass of the mixture ends; for first_exhausted, what none may pass.
     """
 
     names: tuple[str, ...]
@@ -325,8 +324,7 @@ class Timeline:
         each begins.
 
         A piece ends before the weights or their sum move much: then they move evenly, and a stair
-            of n positions is off
-        by an eighth of n times what they move along it.
+        of n positions is off by an eighth of n times what they move along it.
         """
         assert span.end is not None
         size, nodes, whole = self.rules.block, 2 * len(span.first), span.end - span.begin

@@ -1,2 +1,7 @@
-"""The nodes of a compiled tree, a file each: what each can be asked about positions, and how it
-streams."""
+"""The nodes of a compiled tree, one file each.
+
+An op answers every question about its step, vectorised over positions: which samples are at a
+position, their values, the inverse, and the counts of a stretch; and it streams its items where
+positions do not determine them. May import `streams` and the folders below it. An op saves no
+state.
+"""

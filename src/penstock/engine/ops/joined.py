@@ -1,8 +1,7 @@
 """Documents end to end: which of them holds a token, by arithmetic, however far it is.
 
 What begins at a token is a question about sums of lengths: nothing is planned before another, in
-    any pass, and what
-never ends is asked like anything else.
+any pass, and what never ends is asked like anything else.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What every node of a compiled tree can be asked.
 
 An op answers about positions: which samples lie there (`locate`, integers only, nothing is read),
-    what they are
-(`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how far its inputs
-were drawn (`before`). `OneInput` passes every question on: an op says only what it changes.
+what they are (`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how
+far its inputs were drawn (`before`). `OneInput` passes every question on: an op says only what it
+changes.
 """
 
 from __future__ import annotations

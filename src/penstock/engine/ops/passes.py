@@ -31,10 +31,8 @@ class Cut:
 
 class PassesOp(Op):
     """From pass `laps[i]`, at position `starts[i]`, it is `parts[i]`, of the same inputs. `now` is
-    the pass in which a
-    run of its passes stands: then all count `size` positions, as that one has, and those that have
-        another number are
-    not told.
+    the pass in which a run of its passes stands: then all count `size` positions, as that one has,
+    and those that have another number are not told.
     """
 
     def __init__(

@@ -101,9 +101,8 @@ class Located(Shows):
         """The samples that a position is made of, in order; of a slice of positions as columns.
 
         `step` is a global step of a run: what all ranks take together, in the order of positions.
-            The plan of a run
-        (`plan.after(state)`) knows how many rows its steps took and take; of any other say on how
-        many ranks, each of which takes an item.
+        The plan of a run (`plan.after(state)`) knows how many rows its steps took and take; of any
+        other say on how many ranks, each of which takes an item.
 
         Args:
             position: of an item, from 0 on over all passes; the uid of one that was taken; or a

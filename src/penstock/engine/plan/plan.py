@@ -42,10 +42,9 @@ class Plan(Questions, Generic[D]):
     """What every position of a dataset holds, known before it is read: `ds.plan`.
 
     A position is that of an item of the dataset: of a batch, a packed row, or a sample where
-        nothing is grouped. The
-    passes follow one another: of a dataset of `n` items, `n` is the first of the second pass. Every
-        answer is computed
-    from the description, the same at position 10^12 as at 0.
+    nothing is grouped. The passes follow one another: of a dataset of `n` items, `n` is the first
+    of the second pass. Every answer is computed from the description, the same at position 10^12 as
+    at 0.
 
     Args:
         base: the compiled tree; users ask `ds.plan`.

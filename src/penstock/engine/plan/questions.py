@@ -330,8 +330,7 @@ class Questions(Located):
         """Where two plans first hold different samples, and what each source gives in both.
 
         Looks at positions within a range: by default a pass of the shorter one, or 2^18 positions
-            where both are
-        endless.
+        where both are endless.
 
         Args:
             other: the plan to compare with.

@@ -52,9 +52,8 @@ class Ahead(Iterator[Any]):
 
     One thread does both, so the consumer waits only where it is faster. The state is the one after
     the last item *given out*; what was made ahead of that is made again after a resume. An error
-    comes at its place, and asking again
-    tries the same item again. One `Ahead` behind another makes stages that overlap: read, then
-        copy.
+    comes at its place, and asking again tries the same item again. One `Ahead` behind another makes
+    stages that overlap: read, then copy.
 
     >>> import penstock as ps
     >>> it = Ahead(iter(ps.from_sequence(range(5))), 2, fn=str)

@@ -1,9 +1,8 @@
 """States as messages: sealed on the way out, checked on the way in.
 
 A state is a small JSON object: what it is, which versions made it, the pipeline's fingerprint and
-    description, the
-position, the log of changes, and a checksum over all of it. It never holds data, and loading one
-never runs code.
+description, the position, the log of changes, and a checksum over all of it. It never holds data,
+and loading one never runs code.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 cursor of its lane before it, and a resume reads the lane from the first of them on.
 
 The number of an item is the turn at which its lane gives it in a run on one rank: lane `l` of `L`
-    gives items `l`,
-`l + L`, ... of a pass. Ranks that stand at different turns go on at the furthest; `behind` says how
-many rounds a lane of the others lies behind that.
+gives items `l`, `l + L`, ... of a pass. Ranks that stand at different turns go on at the furthest;
+`behind` says how many rounds a lane of the others lies behind that.
 """
 
 from __future__ import annotations

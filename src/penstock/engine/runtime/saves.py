@@ -2,10 +2,10 @@
 it needs.
 
 A file is named by the step, the rank, the number of ranks and the moment: digests of what the
-    states of all ranks have
-in common, and of where they stand. A state is there when the files of all ranks of one moment are.
-So what a crash left behind never completes another run's, and who finds the files of a moment
-complete knows that every rank has been there: nobody writes or reads what lies before.
+states of all ranks have in common, and of where they stand. A state is there when the files of all
+ranks of one moment are. So what a crash left behind never completes another run's, and who finds
+the files of a moment complete knows that every rank has been there: nobody writes or reads what
+lies before.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ def save(
     step.
 
     A crash at any moment leaves what was saved before. The ranks do not wait for each other: the
-        last one to write
-    makes the state complete.
+    last one to write makes the state complete.
 
     Args:
         path: the folder, of this run alone and the same for all ranks.
@@ -131,9 +130,8 @@ def restore(
     run then begins where it stands.
 
     A step asked for becomes the current one of the folder: later ones stay there, are opened only
-        where they are asked
-    for, and the run saves as if they were not there. A folder that cannot be written to stays as it
-    is.
+    where they are asked for, and the run saves as if they were not there. A folder that cannot be
+    written to stays as it is.
 
     Args:
         path: the folder that `ps.save` was given.

@@ -2,9 +2,8 @@
 Numbers only.
 
 A run that is taken from stands at a position, and has exceptions below it: the items that nobody
-    settled. Below the
-first of them everything is settled. On several ranks each stands at a position of its own; together
-they are a run on one rank that stands at the furthest of them.
+settled. Below the first of them everything is settled. On several ranks each stands at a position
+of its own; together they are a run on one rank that stands at the furthest of them.
 """
 
 from __future__ import annotations

@@ -69,9 +69,8 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
 
     The place is None where ranks may stand apart: items were taken, or lanes have ended. Where
-        ranks differ, `share`
-    says which share of the run it is, and `own` where that stands: processes of one share stand
-        alike.
+    ranks differ, `share` says which share of the run it is, and `own` where that stands: processes
+    of one share stand alike.
     """
     apart = "settling" in body or bool(body.get("ended"))
     place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]

@@ -42,8 +42,7 @@ class Taking:
     the pass.
 
     Values of items that are at hand but were not given out yet are kept until they are: an
-        exception in between loses
-    none.
+    exception in between loses none.
     """
 
     def __init__(self, session: Session, filled: Callable[[], object]) -> None:

@@ -2,8 +2,7 @@
 begins.
 
 Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks
-    gives one of them no
-sample of the light source, ever.
+gives one of them no sample of the light source, ever.
 """
 
 from __future__ import annotations
@@ -69,10 +68,9 @@ class Spread:
 
     What is left at the end of a pass and fills no step is left out ("drop"), filled up from the
     beginning of the pass ("pad"), or dealt out so that the first ranks have full groups ("keep").
-    Where workers take turns, our next step is
-    `turns` steps on. `whole` keeps the rows of a group together: neighbours, as they are without
-        ranks. With `balance`
-    rows are shared out by what they cost.
+    Where workers take turns, our next step is `turns` steps on. `whole` keeps the rows of a group
+    together: neighbours, as they are without ranks. With `balance` rows are shared out by what they
+    cost.
     """
 
     rank: int = 0

@@ -275,9 +275,8 @@ class WholeRun:
     and keeps one item of every round of `ranks` items.
 
     Which one is a permutation keyed by the turn at which the round begins: in a fixed order, a
-        mixture that alternates
-    would give each rank one source. The cursor is the run's after whole rounds, so all ranks have
-    the same one.
+    mixture that alternates would give each rank one source. The cursor is the run's after whole
+    rounds, so all ranks have the same one.
     """
 
     def __init__(self, lanes: Lanes, rank: int, ranks: int) -> None:

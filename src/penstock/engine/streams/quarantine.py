@@ -1,9 +1,8 @@
 """Bad samples: what takes their places.
 
 What takes the place of a bad draw is a function of the draw: another position of what it was drawn
-    from, by a hash of
-source, pass, index and the number of the try. So every rank, every resume and the plan choose
-alike.
+from, by a hash of source, pass, index and the number of the try. So every rank, every resume and
+the plan choose alike.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The sequential half of the interpreter: chunks of items, pulled.
 
 Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()`
-    says where a pass
-begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No stream writes save
-or load code:
-cursors come from trails. Nor does any put things right after an exception: whoever goes on after
-    one seeks first.
+says where a pass begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No
+stream writes save or load code: cursors come from trails. Nor does any put things right after an
+exception: whoever goes on after one seeks first.
 """
 
 from __future__ import annotations

@@ -120,8 +120,7 @@ class Origin:
     flat-maps.
 
     `many` says that one item may have given several: the cursor is then a pair, how far below, and
-        how many of the next
-    item's pieces are out already.
+    how many of the next item's pieces are out already.
     """
 
     trail: Trail

@@ -24,11 +24,10 @@ from .rule import MANY, Draws, LaneShare, Outcome, Rule
 class Weighted(Rule):
     """By weight: see `penstock.engine.mixing`. `events` are the changes made during a run, each
     with the pass in which it was made; cursors carry them. `now` is the pass in which the run
-    stands, where that is a pass of the mixture. `lengths`
-    are the mean tokens of a sample of each input, where tokens are counted: found out once, when
-        the mixture is made.
-    `count` says what has the shares, and `made` what was put in for draws that were lost; `clock`
-    that tokens are counted by the clock, as all lengths are known.
+    stands, where that is a pass of the mixture. `lengths` are the mean tokens of a sample of each
+    input, where tokens are counted: found out once, when the mixture is made. `count` says what has
+    the shares, and `made` what was put in for draws that were lost; `clock` that tokens are counted
+    by the clock, as all lengths are known.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None

@@ -24,8 +24,7 @@ class Lessons(Generic[T]):
     was asked for longest ago is forgotten.
 
     Lanes have a job each, made of the same parts: that is one here. What is kept must hold those
-        parts, so that nothing
-    else has their identity.
+    parts, so that nothing else has their identity.
     """
 
     def __init__(self, most: int, teach: Callable[[Job], T], forget: Callable[[T], None]) -> None:

@@ -51,9 +51,8 @@ class Crew:
     """The workers, and what is under way.
 
     One thread, the attendant, begins workers, talks to them and ends them. Whoever submits, waits,
-    cancels or closes
-    only puts into its inbox: signals interrupt the main thread alone, and never in the middle of a
-        message.
+    cancels or closes only puts into its inbox: signals interrupt the main thread alone, and never
+    in the middle of a message.
     """
 
     def __init__(self, workers: int, timeout: float | None, idle: int) -> None:

@@ -21,7 +21,7 @@ class Threads:
     """So many threads. `spent` is the processor time that functions took on them.
 
     `timeout`: a piece of work that is waited for so many seconds is named in the log; a thread
-        cannot be ended.
+    cannot be ended.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:

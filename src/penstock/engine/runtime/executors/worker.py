@@ -2,7 +2,7 @@
 process that began it.
 
 It knows nothing of order: whatever it is asked, it answers, and a unit that is computed twice comes
-    out the same.
+out the same.
 """
 
 from __future__ import annotations
