@@ -1,4 +1,4 @@
-"""Every sample of a stretch of steps, line by line: who got it, where it lies, which part of it."""
+"""Every sample of a range of global steps, one line each: its rank, file, row and tokens."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """The samples of some steps, an entry a sample or part, in the order of ranks and of their
-    rows."""
+    """The samples of some steps, one entry for a sample or part, by rank and row."""
 
     step: Ints
     rank: Ints
@@ -53,10 +52,9 @@ class Taken:
 
 
 class Audit:
-    """The lines of `plan.audit`: as record batches, as a table, or written to a file, always a
-    stretch at a time.
+    """The lines of `plan.audit`, as record batches, as a table, or written to a file.
 
-    Users ask `ds.plan.audit(range(...))`.
+    Lines are made a few steps at a time. Users call `ds.plan.audit(range(...))`.
 
     >>> import penstock as ps
     >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(3))
@@ -69,7 +67,7 @@ class Audit:
 
     @property
     def steps(self) -> range:
-        """The steps that are told."""
+        """The global steps of the audit."""
         return self._walk.steps
 
     @cached_property
@@ -81,7 +79,7 @@ class Audit:
         return pa.schema([(name, kinds.get(name, pa.int64())) for name in COLUMNS])
 
     def batches(self) -> Iterator[Any]:
-        """The lines as `pyarrow.RecordBatch`es, in constant memory.
+        """Yield the lines as `pyarrow.RecordBatch`es, in constant memory.
 
         >>> import penstock as ps
         >>> sum(len(batch) for batch in ps.from_sequence("abcdef").plan.audit(range(6)).batches())
@@ -95,7 +93,7 @@ class Audit:
         return self._walk.stretches()
 
     def table(self) -> Any:
-        """All lines as a `pyarrow.Table`.
+        """Return all lines as a `pyarrow.Table`.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abcdef", name="letters").plan.audit(range(2, 4)).table()["index"].to_pylist()
@@ -104,13 +102,13 @@ class Audit:
         return arrow().Table.from_batches(list(self.batches()), self.schema)
 
     def write(self, path: str | Path) -> int:
-        """Write the lines to a file, whole or not at all; returns how many there are.
+        """Write the lines to a file atomically, and return how many there are.
 
         Args:
             path: a file that ends in .parquet, .arrow, .csv or .jsonl.
 
         Raises:
-            ConfigError: for another ending.
+            ConfigError: the file has another ending.
 
         >>> import tempfile, penstock as ps
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -131,8 +129,8 @@ class Audit:
 
     @cached_property
     def _files(self) -> tuple[list[Any], list[str], Ints]:
-        """What knows where the rows of each leaf lie, all files, and the number of the first of
-        each leaf."""
+        """Return the file indexes of each leaf, all files, and the number of the first of each
+        leaf."""
         known = [filed(leaf.source) for leaf in self._leaves]
         paths = [[str(path) for path in source.paths] if source else [] for source in known]
         return (
@@ -176,7 +174,7 @@ class Audit:
         return arrow().array(self._files[1] or [""], arrow().string())
 
     def _lying(self, taken: Taken) -> tuple[Ints, Ints]:
-        """The number of the file of each line, -1 where nobody knows, and the row of it."""
+        """Return the file number (-1 if unknown) and the row in the file of each line."""
         known, _, first = self._files
         file, row = np.full(len(taken.leaf), -1), np.zeros(len(taken.leaf), np.int64)
         for leaf, mine in by_leaf(taken.leaf):
@@ -200,7 +198,7 @@ def _named(numbers: Ints, texts: Any, gone: Flags | None = None) -> Any:
 
 
 def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each leaf there is, and the places at which it stands."""
+    """Yield each leaf with the places at which it occurs."""
     order = np.argsort(leaf, kind="stable")
     cuts = np.flatnonzero(np.diff(leaf[order])) + 1
     for mine in np.split(order, cuts) if len(leaf) else ():
@@ -209,8 +207,7 @@ def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A walk through global steps: `located` tells what lies at rows, `parted` which tokens of it
-    are held."""
+    """A traversal of global steps: `located` gives the samples of rows, `parted` their tokens."""
 
     op: Op
     log: tuple[StepRecord, ...]

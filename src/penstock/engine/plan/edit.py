@@ -1,5 +1,4 @@
-"""What an edit needs to know of a plan: how far each source has come at a position, and which
-samples are meant."""
+"""Facts that a change of a plan needs: the progress of each source, and the samples meant."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from .records import Sample
 
 
 def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[int, int]:
-    """The lap and the position of a source's own flow from which on nothing was given before a
-    position of an op."""
+    """Return the pass and the position of a source after which nothing was delivered before."""
     if position == 0:
         return lap, 0
     if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
@@ -40,8 +38,7 @@ def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
-    """Samples to be left out, by source. A key is (source, index), (source, epoch, index) or a
-    `Sample`."""
+    """Group keys by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
     if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"plan.exclude({keys!r}): give a list, of one key too: [(source, index)]")
     out = dict[str, list[int]]()
@@ -63,7 +60,7 @@ def _is_key(keys: Iterable[Any]) -> bool:
 
 
 def _pair(key: Any) -> tuple[str, int]:
-    """Source and index of a key of two or three parts."""
+    """Return source and index of a key with two or three parts."""
     if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
         raise ConfigError(
             f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() and "

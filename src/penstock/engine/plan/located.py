@@ -1,4 +1,4 @@
-"""What lies at the positions and in the steps of a dataset, from its description alone."""
+"""Samples at the positions and in the steps of a dataset, from its description alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .steps import log_of, rows_given, rows_op
 
 @guided
 class Located(Shows):
-    """What a flow holds where: one position, a stretch, a step."""
+    """Answers about one position, a stretch of positions, or a step."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Located(Shows):
 
     @property
     def flow(self) -> Flow:
-        """The tree that is asked."""
+        """The tree that the plan describes."""
         return self._compiled.flow
 
     @property
     def compiled(self) -> Compiled:
-        """What is worked out of that tree once; as the plan has edits, of the tree with these.
+        """The compiled tree, with the changes of the plan.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abc").batch(2).plan.compiled.op.size
@@ -81,7 +81,7 @@ class Located(Shows):
 
     @property
     def size(self) -> int | None:
-        """The positions of one pass; None where it never ends."""
+        """The number of positions in a pass; None if the dataset is endless."""
         return self._compiled.size
 
     @overload
@@ -98,21 +98,21 @@ class Located(Shows):
         step: int | None = None,
         world_size: int | None = None,
     ) -> tuple[Sample, ...] | Samples:
-        """The samples that a position is made of, in order; of a slice of positions as columns.
+        """Return the samples of a position, in order; of a slice of positions as columns.
 
-        `step` is a global step of a run: what all ranks take together, in the order of positions.
-        The plan of a run (`plan.after(state)`) knows how many rows its steps took and take; of any
-        other say on how many ranks, each of which takes an item.
+        A global `step` of a run is everything that all ranks deliver together, in the order of
+        positions. The plan of a run (`plan.after(state)`) knows the rows of its steps. For any
+        other plan give the number of ranks; each rank takes one item a step.
 
         Args:
-            position: of an item, from 0 on over all passes; the uid of one that was taken; or a
-                slice of positions.
-            step: a global step in its place.
-            world_size: on how many ranks, for a plan that is of no run.
+            position: the number of an item, counted from 0 over all passes; the uid of a leased
+                item; or a slice of positions.
+            step: a global step instead.
+            world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            ConfigError: unless one of position and step is given.
-            IndexError: for a negative position.
+            ConfigError: not exactly one of position and step is given.
+            IndexError: the position is negative.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
@@ -132,7 +132,7 @@ class Located(Shows):
         return tuple(self._samples(np.asarray([place])))
 
     def _place_of(self, address: Address) -> int:
-        """The position of an item of a pass."""
+        """Return the position of an item in its pass."""
         if (address.epoch and self.size is None) or (
             self.size is not None and address.item >= self.size
         ):
@@ -140,8 +140,9 @@ class Located(Shows):
         return address.epoch * (self.size or 0) + address.item
 
     def table(self, start: int, stop: int) -> Any:
-        """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and
-        of packed documents the tokens.
+        """Return positions `start` to `stop - 1` as a `pyarrow.Table`.
+
+        Its columns are position, source, epoch and index; for packed documents also their tokens.
 
         Args:
             start: the first position.
@@ -154,22 +155,20 @@ class Located(Shows):
         return self.at(slice(start, stop)).table()
 
     def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
-        """Every sample of global steps, line by line: step, rank, row, source, epoch, index, key,
-        file, row in file, and the tokens that a packed row holds.
+        """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.
 
-        Ranks are those of loaders without `balance=`. Made a stretch at a time: `.write(path)` and
-        `.batches()` take no more memory for more steps. A sample whose source has no files has
-        neither file nor row in one.
+        For packed rows each line also has its tokens. Ranks are those of loaders without
+        `balance=`. `.write(path)` and `.batches()` work in constant memory. A sample of a source
+        without files has neither file nor row.
 
         Args:
-            steps: global steps, one by one.
-            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
-            key: a column that names samples (`url`; in archives `__key__`): it is read, which takes
-                its time.
+            steps: a range of global steps.
+            world_size: the number of ranks, for a plan without a run; 1 by default.
+            key: a column that names samples (`url`; in archives `__key__`). Reading it takes time.
 
         Raises:
-            ConfigError: for steps that are no range forwards, and for endless ones.
-            IndexError: for steps below 0.
+            ConfigError: the steps are no ascending range, or endless.
+            IndexError: a step is negative.
 
         >>> import penstock as ps
         >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
@@ -179,7 +178,7 @@ class Located(Shows):
         return Audit(self._walked(steps, world_size), self._builder.leaves, key)
 
     def _walked(self, steps: range, world_size: int | None = None) -> Walk:
-        """What goes through global steps."""
+        """Return the audit of global steps."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
         if steps.start < 0:
@@ -248,7 +247,7 @@ class Located(Shows):
 
     @property
     def _row(self) -> int:
-        """The first row that was not delivered yet, counted over all passes."""
+        """Return the first row that was not delivered yet, counted over all passes."""
         return 0
 
     @cached_property
@@ -260,8 +259,7 @@ class Located(Shows):
         return rows_op(self._op)
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
-        """The samples of a global step, with the positions of the items of this dataset that hold
-        them."""
+        """Return the samples of a global step, with the positions of their items."""
         group, size = tail_of(self.flow).group, self._rows_op.size
         rows = rows_given(
             self._rows_op, log_of(self.flow, self._records, world_size, "at(step=)"), step
@@ -281,6 +279,6 @@ class Located(Shows):
 
 
 def packs_of(op: Op) -> list[PackedOp]:
-    """The packs in a tree."""
+    """Return the packing nodes of a tree."""
     found = [pack for each in op.inputs for pack in packs_of(each)]
     return [op, *found] if isinstance(op, PackedOp) else found

@@ -1,4 +1,4 @@
-"""How full packed rows are, and what becomes of documents in them, as one window of rows tells."""
+"""Statistics of packed rows and of their documents, from one window of rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from ..packing import BestFit, FirstFit, inner_of
 
 @dataclass(frozen=True)
 class PackedShares:
-    """What `plan.packing()` tells. Shares are of the rows that were looked at, the first ones of
-    the first pass.
+    """The answer of `plan.packing()`. Shares refer to the first rows of the first pass.
 
-    - `rows` of a pass, and the `tokens` that its documents have, with BOS and EOS; None where
-      passes never end. Where rows are planned a pass at a time, `rows` is estimated.
-    - `fill`: the share of the places in rows that hold a token; the rest is padding. Of batches
-      that are no rows, as they are once padded to their longest.
-    - `split`: the share of the documents of which a row has a part only, and `cut`: of those whose
-      end is lost.
-    - `sampled`: the documents that were looked at.
-    - `stored`: the dtype in which each source stores its tokens, where that is known without
-      reading.
+    - `rows` of a pass, and the `tokens` of its documents, with BOS and EOS; None for an endless
+      pass. If rows are planned a pass at a time, `rows` is estimated.
+    - `fill`: the share of places in rows that hold a token; the rest is padding. For batches that
+      are no rows, the share once they are padded to their longest sample.
+    - `split`: the share of documents that are spread over rows; `cut`: the share that lose their
+      end.
+    - `sampled`: the number of documents in the window.
+    - `stored`: the dtype of the stored tokens of each source, if it is known without reading.
     """
 
     rows: int | None
@@ -39,7 +37,7 @@ class PackedShares:
 
 
 def packing_of(op: PackedOp) -> PackedShares:
-    """What a sample of its rows tells, from lengths alone."""
+    """Return the statistics of the first rows, from lengths alone."""
     rows, size = op.sampled(), op.flow.size
     tokens = None if size is None else op.plain_tokens(size)
     if not len(rows):
@@ -70,7 +68,7 @@ def packing_of(op: PackedOp) -> PackedShares:
 
 
 def _cuts(op: PackedOp) -> bool:
-    """Whether documents over a row lose their ends."""
+    """Return whether documents longer than a row lose their ends."""
     if isinstance(op, FitOp):
         return op.windows.long == "cut"
     fold = inner_of(op.fold) if isinstance(op, PackOp) else None
@@ -78,8 +76,7 @@ def _cuts(op: PackedOp) -> bool:
 
 
 def _rows_of_pass(op: PackedOp, tokens: int | None, each: float) -> int | None:
-    """The rows of a pass; about, by those for each token of their documents, where they would have
-    to be planned."""
+    """Return the number of rows of a pass, estimated if a pass would have to be planned."""
     if isinstance(op, PackOp) and op.is_large and tokens is not None:
         least = 0 if op.row_length is None or _cuts(op) else -(-tokens // op.row_length)
         return max(round(tokens * each), least)

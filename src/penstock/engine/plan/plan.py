@@ -1,4 +1,4 @@
-"""The plan of a dataset or of a run: every question, and edits."""
+"""The plan of a dataset or of a run: questions and changes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ D = TypeVar("D")
 
 @guided
 class Plan(Questions, Generic[D]):
-    """What every position of a dataset holds, known before it is read: `ds.plan`.
+    """Answers about every position of a dataset without reading data: `ds.plan`.
 
-    A position is that of an item of the dataset: of a batch, a packed row, or a sample where
-    nothing is grouped. The passes follow one another: of a dataset of `n` items, `n` is the first
-    of the second pass. Every answer is computed from the description, the same at position 10^12 as
-    at 0.
+    A position is the number of an item of the dataset: of a batch, a packed row, or a sample if
+    nothing is grouped. Passes follow one another: in a dataset of `n` items, position `n` is the
+    first item of the second pass. Every answer is computed from the description, at position 10^12
+    as fast as at 0.
 
     Args:
-        base: the compiled tree; users ask `ds.plan`.
+        base: the compiled tree; users call `ds.plan`.
         wrap: makes a dataset of a tree.
-        edits: what was changed on the way.
-        body: the state of the run, if it is of one.
-        records: the steps of the run, where the state does not tell them.
+        edits: the changes made during the run.
+        body: the state of the run, if the plan belongs to one.
+        records: the steps of the run, if the state does not contain them.
 
     Raises:
-        IndexedError: for a dataset that has no positions.
+        IndexedError: the dataset has no positions.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
@@ -87,16 +87,17 @@ class Plan(Questions, Generic[D]):
         state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
         step: int | None = None,
     ) -> Plan[D]:
-        """The plan of the run that saved a state: with the changes made to it, and edits from where
-        it stands.
+        """Return the plan of the run that saved a state, with its changes.
+
+        Later changes begin at the position of the run.
 
         Args:
-            state: what `state_dict()` returned, a list of those of all ranks, or the folder that
-                `ps.save` was given.
-            step: of a folder, the one to take; by default the newest that is complete.
+            state: the result of `state_dict()`, a list with the states of all ranks, or the folder
+                given to `ps.save`.
+            step: the saved step to use, of a folder; the newest complete one by default.
 
         Raises:
-            StateError: for a state that is damaged or of another pipeline.
+            StateError: the state is corrupted, or belongs to another pipeline.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
@@ -126,15 +127,15 @@ class Plan(Questions, Generic[D]):
         return Plan(base, self._wrap, edits, body)
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
-        """The plan of a run of `mix(count="settled")`, with all that was put in for what was lost:
-        `.dataset` gives the run again, without the trainer.
+        """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
+
+        `.dataset` repeats the run without the trainer.
 
         Args:
-            log: the records of `Loader.settled_log()`, of all lives of the run, one after the
-                other.
+            log: the records of `Loader.settled_log()`, of all processes of the run in their order.
 
         Raises:
-            StateError: for what is no such log, or not that of the run.
+            StateError: the log is invalid, or belongs to another run.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, count="settled")
@@ -157,11 +158,12 @@ class Plan(Questions, Generic[D]):
         )
 
     def rows(self, world_size: int | None = None) -> Plan[D]:
-        """The plan whose positions are rows: samples or packed rows, as they are before the last
-        batches. Steps are those of the run, or of one that begins on so many ranks.
+        """Return the plan whose positions are rows: samples or packed rows before the last batches.
+
+        Its steps are those of the run, or those of a new run on so many ranks.
 
         Args:
-            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+            world_size: the number of ranks, for a plan without a run; 1 by default.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence("abcdef", name="letters").batch(2).plan
@@ -175,13 +177,15 @@ class Plan(Questions, Generic[D]):
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
-        """The global steps of the run, a record for each stretch of one kind; of no run, those of
-        one on one rank."""
+        """Describe the global steps of the run: one record for each stretch of equal steps.
+
+        Without a run, they are the steps of one rank.
+        """
         return log_of(self._base.flow, self._records, None)
 
     @property
     def position(self) -> int:
-        """The first position that the run has not delivered; 0 of a plan that is of no run."""
+        """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
         items = -(-as_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
@@ -189,14 +193,14 @@ class Plan(Questions, Generic[D]):
 
     @property
     def _row(self) -> int:
-        """The first row that the run has not delivered, counted over all passes."""
+        """Return the first row that the run has not delivered, counted over all passes."""
         if self._body is None:
             return 0
         return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._rows_op.size or 0)
 
     @property
     def next_step(self) -> int:
-        """The first global step that the run has not taken; 0 of a plan that is of no run."""
+        """Return the first global step that the run has not made; 0 without a run."""
         log = self.records
         try:
             check_even(self._rows_op, max(self._row - 1, 0))
@@ -230,7 +234,7 @@ class Plan(Questions, Generic[D]):
         return found
 
     def _rows_at(self, item: int) -> range:
-        """The rows of an item."""
+        """Return the rows of an item."""
         if self.size == 0:
             raise IndexError(
                 f"position {item} of a plan of 0: a pass has fewer rows than an item takes"
@@ -244,7 +248,7 @@ class Plan(Questions, Generic[D]):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state of the run with the edits in it: load it into a loader of the same dataset."""
+        """Return the state of the run with the changes of this plan, to load into a loader."""
         if self._body is None:
             raise ConfigError(
                 "the plan is of no run; ds.plan.after(state) is, and ds.plan.skip(...).dataset "
@@ -255,21 +259,22 @@ class Plan(Questions, Generic[D]):
 
     @property
     def dataset(self) -> D:
-        """The dataset with the edits in it, for a run of its own."""
+        """Return the dataset with the changes of this plan, for a new run."""
         return self._wrap(self.flow)
 
     def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
-        """Leave out positions that were not delivered yet, or global steps of a run: what follows
-        moves up. A dataset that ends gets shorter by them, in the pass in which they lie and in
-        every later one.
+        """Leave out positions that were not delivered yet, or global steps of a run.
+
+        Later positions move up. A finite dataset becomes shorter, in the pass of the positions and
+        in every later pass.
 
         Args:
-            positions: one by one, from where the run stands on.
-            steps: global steps of the run in their place.
+            positions: positions at or after the position of the run.
+            steps: global steps of the run, instead of positions.
 
         Raises:
-            ConfigError: for positions that were delivered, all of a pass of a run, or a range that
-                cannot be.
+            ConfigError: the positions were delivered, are a whole pass of a run, or are no valid
+                range.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
@@ -315,18 +320,19 @@ class Plan(Questions, Generic[D]):
         return self._edited(Skipped(start, high - low, lap))
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
-        """Leave out samples from where the run stands: the next of the same source take their
-        places.
+        """Exclude samples from the position of the run on.
 
-        A key is (source, index), what `Loader.keys()` gives, or a `Sample`. Which source a position
-        draws from, and the number of steps, stay as they are.
+        The next samples of the same source replace them.
+
+        A key is (source, index), as in `Loader.keys()`, or a `Sample`. The source of every position
+        and the number of steps stay the same.
 
         Args:
             keys: (source, index), (source, epoch, index) or `Sample`.
 
         Raises:
-            ConfigError: for a source that is not there, or whose order cannot be edited here.
-            IndexError: for an index that is not there.
+            ConfigError: a source does not exist, or its order cannot be changed here.
+            IndexError: an index does not exist.
 
         >>> import penstock as ps
         >>> "".join(ps.from_sequence("abcdef", name="letters").repeat().plan.exclude([("letters", 1)]).dataset[:8])
@@ -355,7 +361,7 @@ class Plan(Questions, Generic[D]):
         return found
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
-        """Whether another plan says the same of what was given, and of where mixtures took over."""
+        """Compare with another plan: delivered samples and changes of mixtures are equal."""
         at, mine = self.position, self.compiled.builder.mixtures
         try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
             _, theirs = other.compiled.op, other.compiled.builder.mixtures
@@ -369,9 +375,9 @@ class Plan(Questions, Generic[D]):
         return not at or self._past(at) == other._past(at)
 
     def _past(self, at: int) -> list[Any]:
-        """What can be told of what was given before a position: how many samples of each source,
-        and the last ones. Not what an input gave that has left the mixture, and no passes of
-        another length.
+        """Return how many samples of each source came before a position, and the last of them.
+
+        Inputs that left the mixture, and passes of another length, are not included.
         """
         last, told = packed_before(self._op, at) or range(at - 1, at), list[Any]()
         for ask in (lambda: self.counts(at), lambda: [*self.at(slice(last.start, last.stop))]):

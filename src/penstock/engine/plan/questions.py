@@ -35,8 +35,7 @@ _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 @guided
 class Questions(Located):
-    """What can be asked of a flow besides: where samples come up, what was seen, sums,
-    differences."""
+    """Questions about sources: positions of a sample, samples seen, sums, differences."""
 
     # ------------------------------------------------------------ one sample
 
@@ -49,23 +48,22 @@ class Questions(Located):
         steps: range | None = None,
         world_size: int | None = None,
     ) -> list[int]:
-        """All positions within a range (the first pass) at which a sample is delivered, over all
-        its epochs; or all global steps in which it is.
+        """Return the positions of the first pass, or of a range, that hold a sample.
 
-        A packed document that is cut has several. The first question about a pack plans its pass.
-        Of what never ends, and without a range, it is the first position, or none if the sample
-        never comes.
+        A packed document that is split has several positions. The first question about a packed
+        dataset plans its pass. For an endless dataset without a range, the result is the first
+        position, or nothing if the sample never comes.
 
         Args:
-            source: its name, as in `plan.sources`.
-            index: of the sample in its source.
-            within: the positions to look at, `range(start, stop)`; without it the first pass.
-            steps: global steps in their place: those of the run, each once.
-            world_size: on how many ranks, for steps of a plan that is of no run.
+            source: the name of the source, as in `plan.sources`.
+            index: the index of the sample in its source.
+            within: the positions to search, `range(start, stop)`; the first pass by default.
+            steps: the global steps to search instead; each step of the run counts once.
+            world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            ConfigError: for a source that is not there.
-            IndexError: for an index that is not there.
+            ConfigError: the source does not exist.
+            IndexError: the index does not exist.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence(range(100), name="numbers").shuffle(seed=1).repeat().batch(10).plan
@@ -104,16 +102,15 @@ class Questions(Located):
         steps: range | None = None,
         world_size: int | None = None,
     ) -> Iterator[int]:
-        """Yield the positions or steps of `find` in order, as they are found: for ranges that hold
-        very many, and for what never ends.
+        """Yield the positions or steps of `find` in order, for long ranges and endless datasets.
 
         Args:
-            source: its name, as in `plan.sources`.
-            index: of the sample in its source.
-            within: the positions to look at, `range(start, stop)`; without it the first pass, or
-                all there ever are.
-            steps: global steps in their place.
-            world_size: on how many ranks, for steps of a plan that is of no run.
+            source: the name of the source, as in `plan.sources`.
+            index: the index of the sample in its source.
+            within: the positions to search, `range(start, stop)`; the first pass by default, or all
+                positions of an endless dataset.
+            steps: the global steps to search instead.
+            world_size: the number of ranks, for a plan without a run.
 
         >>> import penstock as ps
         >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.finds("letters", 2, range(10**12))
@@ -140,26 +137,25 @@ class Questions(Located):
     def seen(
         self, position: int | None = None, *, step: int | None = None, world_size: int | None = None
     ) -> Seen:
-        """Which documents were given before a position, and how often each: unique documents and
-        tokens, repeats.
+        """Count the documents before a position: unique documents and tokens, and repeats.
 
-        Four bytes a document of all sources are taken. Where sources are drawn from in orders of
-        their own only their draws are looked at, whole passes once; packed rows are gone through. A
-        document that is split over rows counts with its first token; `best_fit` may give a row with
-        a later part before.
+        Takes four bytes of memory for each document. Sources with an order of their own need only
+        their draws, whole passes once; packed rows are visited one by one. A document that is split
+        over rows counts with its first token; `best_fit` may deliver a row with a later part before
+        it.
 
         Args:
-            position: how many positions are looked at; by default what the run delivered. Of items
-                that were taken (`Loader.take`) that is what was settled.
-            step: a global step instead: what was given before it was (the last time). Rows that
-                fill no step count as
-                often as they were given: never ("drop"), or once more ("pad"); so do steps that
-                    `Loader.seek` jumped
-                over, and those that it went back over.
-            world_size: on how many ranks, for a plan that is of no run.
+            position: the number of positions; by default everything that the run delivered. For
+                leased items (`Loader.lease`), everything that was settled.
+            step: a global step instead: everything before its (last) delivery. Rows that fill no
+                step
+                count as often as they were delivered: never with "drop", once more with "pad". So
+                    do
+                steps that `Loader.seek` skipped or repeated.
+            world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            IndexError: for a negative position.
+            IndexError: the position is negative.
 
         >>> import penstock as ps
         >>> plan = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1}).plan
@@ -199,23 +195,22 @@ class Questions(Located):
         step: int | None = None,
         world_size: int | None = None,
     ) -> dict[str, int]:
-        """Samples (or tokens) of each source in all positions before this one, or in all global
-        steps before one.
+        """Count the samples or tokens of each source before a position, or before a global step.
 
-        A packed document that is cut counts in the row in which it begins. `unit="tokens"` names
-        the sources whose lengths are known. Its numbers are exact for packed rows, and at the end
-        of a source's pass; within a pass they take its mean length.
+        A packed document that is split counts in the row in which it begins. With `unit="tokens"`
+        the result has the sources whose lengths are known. Token counts are exact for packed rows
+        and at the end of a pass over a source; within a pass they use its mean length.
 
         Args:
-            position: how many positions are counted.
+            position: the number of positions to count.
             unit: "samples" or "tokens".
-            step: a global step instead: what was given before it, as `seen` counts it.
-            world_size: on how many ranks, for a plan that is of no run.
+            step: a global step instead: everything before its delivery, counted as in `seen`.
+            world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            ConfigError: for tokens, if no source knows its lengths, and unless one of position and
-                step is given.
-            IndexError: for a negative position.
+            ConfigError: no source knows its lengths, or not exactly one of position and step is
+                given.
+            IndexError: the position is negative.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
@@ -244,12 +239,13 @@ class Questions(Located):
         return self._tokens(tally)
 
     def packing(self) -> PackedShares:
-        """How full packed rows are, how many there are, and how many documents are split or cut:
-        from lengths alone, and of one window, without packing the whole. Of `batch_by_tokens` and
-        `bucket_by_length`, how full batches are when they are padded.
+        """Describe packed rows: how many, how full, and how many documents are split or cut.
+
+        Computed from the lengths of one window, without packing the dataset. For `batch_by_tokens`
+        and `bucket_by_length` it describes padded batches.
 
         Raises:
-            ConfigError: if nothing is packed, or not from known lengths.
+            ConfigError: nothing is packed, or the lengths are unknown.
 
         >>> import penstock as ps, numpy as np
         >>> store = ps.from_tokens(np.arange(90), np.arange(0, 91, 9))
@@ -266,14 +262,13 @@ class Questions(Located):
         return replace(packing_of(packs[0]), stored=stored)
 
     def epochs(self, position: int) -> dict[str, float]:
-        """How often each source has been seen before a position: samples delivered over the samples
-        it has to give.
+        """Return how often each source was seen before a position: samples delivered over its size.
 
         Args:
-            position: how many positions are counted.
+            position: the number of positions to count.
 
         Raises:
-            IndexError: for a negative position.
+            IndexError: the position is negative.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
@@ -288,23 +283,24 @@ class Questions(Located):
         }
 
     def exhausts(self, horizon: int | None = None) -> dict[str, Exhaustion]:
-        """When each source first repeats, and when it ends while others go on; None for never, or
-        not before `horizon`.
+        """Return when each source first repeats, and when it ends.
 
-        A source repeats once all of it was given. A mixture that ends earlier and is repeated
-        (`first_exhausted`, a limit) begins its sources again before that.
+        None stands for never, or after `horizon`.
 
-        Of a dataset that ends, one pass is looked at. Of packed rows it is told which is the first
-        with a document of the second pass of its source, and after which there is no token of it
-        any more.
+        A source repeats once all of its samples were delivered. A mixture that ends earlier and is
+        repeated (`first_exhausted`, a limit) restarts its sources before that.
+
+        For a finite dataset the answer covers one pass. For packed rows, a source repeats at the
+        first row with a document of its second pass, and ends after the last row with one of its
+        tokens.
 
         Args:
-            horizon: the position up to which it is looked; for endless datasets.
+            horizon: the last position to look at, for endless datasets.
 
         Raises:
-            ConfigError: for an endless dataset that arithmetic does not count (each pass is packed
-                on its own, a rule tells no counts), if a source does not repeat in the first
-                positions; a horizon says how far to look.
+            ConfigError: arithmetic cannot count an endless dataset (every pass is packed
+                separately, or a mixing rule has no counts) and a source does not repeat soon: give
+                a horizon.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
@@ -327,17 +323,16 @@ class Questions(Located):
     # ------------------------------------------------------------ two plans
 
     def diff(self, other: Questions, within: range | None = None) -> Difference:
-        """Where two plans first hold different samples, and what each source gives in both.
+        """Return the first position at which two plans differ, and how their counts differ.
 
-        Looks at positions within a range: by default a pass of the shorter one, or 2^18 positions
-        where both are endless.
+        Compares a pass of the shorter plan by default, or 2^18 positions if both are endless.
 
         Args:
             other: the plan to compare with.
-            within: the positions to look at, `range(start, stop)`.
+            within: the positions to compare, `range(start, stop)`.
 
         Raises:
-            ConfigError: for a range with steps, or below 0.
+            ConfigError: the range has a step, or negative positions.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
@@ -373,7 +368,7 @@ class Questions(Located):
         )
 
     def _drawn(self, within: range) -> dict[str, int]:
-        """Samples of each source in a range of positions."""
+        """Count the samples of each source in a range of positions."""
         before, until = self.counts(within.start), self.counts(within.stop)
         return {name: until[name] - count for name, count in before.items()}
 
@@ -386,7 +381,7 @@ class Questions(Located):
         return out
 
     def _sample(self, source: str, index: int) -> tuple[int, int]:
-        """The number of a source, and that of a sample in it."""
+        """Return the number of a source, and the index of a sample in it."""
         leaf = self._leaf(source)
         rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
         if not 0 <= index < rows:
@@ -401,7 +396,7 @@ class Questions(Located):
         within: range | None,
         log: tuple[StepRecord, ...],
     ) -> list[int]:
-        """The steps in which a sample is given."""
+        """Yield the steps that deliver a sample."""
         if within is not None:
             raise ConfigError("plan.find: give positions or steps, not both")
         if not isinstance(steps, range) or steps.step != 1 or steps.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -420,17 +415,16 @@ class Questions(Located):
 
     @property
     def next_step(self) -> int:
-        """The first global step that the run has not taken."""
+        """Return the first global step that the run has not made."""
         return 0
 
     @cached_property
     def _open_rows(self) -> Ints | None:
-        """The rows below the position that are not settled, of a run that is taken from; None of
-        any other."""
+        """Return the leased rows below the position; None for a run without leases."""
         return None
 
     def _settled(self) -> RowsGiven:
-        """Return what is settled of a run that is taken from."""
+        """Count what is settled in a run with leases."""
         given = rows_given_in(
             log_of(self.flow, self._records, None), range(self._row), self._rows_op.size
         )
@@ -438,13 +432,11 @@ class Questions(Located):
         return given._replace(left_out=np.concatenate([given.left_out, open_rows]))
 
     def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
-        """Return what was given before a step was, before the run went back there or farther; by
-        which plan, and how many times.
-        """
+        """Yield the plans and counts before a step, for every time the run delivered it."""
         return []
 
     def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsGiven:
-        """The rows that were given in the steps before one."""
+        """Return the number of rows in the steps before a step."""
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
         step = whole(step, f"plan.{asked}(step={{}})", 0)
         if step:
@@ -478,7 +470,7 @@ class Questions(Located):
         return within
 
     def _given(self, position: int) -> Tally:
-        """The tally of what a run gives before a position."""
+        """Count everything that a run delivers before a position."""
         tally = self._tally(position)
         if self._entries:
             tally.samples += self._replaced.more(position)

@@ -1,4 +1,4 @@
-"""The answers of a plan: small frozen records, and columns where there are many."""
+"""The answers of a plan: small frozen records, and columns for many samples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ...types import Ints
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample that a position is made of. `start` and `stop` are the tokens of it that a packed
-    row holds, counted with what BOS and EOS add; None where nothing is packed.
+    """One sample of a position.
+
+    `start` and `stop` are its tokens in a packed row, counted with BOS and EOS; None if nothing is
+    packed.
 
     >>> Sample(12, "wiki", 0, 3_141).key
     ('wiki', 0, 3141)
@@ -29,16 +31,15 @@ class Sample:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Source, epoch and index, as `Loader.keys()` gives them."""
+        """Source, epoch and index, as in `Loader.keys()`."""
         return self.source, self.epoch, self.index
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """The samples of many positions, one entry of each column per sample, in the order in which
-    they are delivered.
+    """The samples of many positions as columns, in the order of delivery.
 
-    `source` numbers the `names`. `start` and `stop` are as in `Sample`, or None.
+    `source` is an index into `names`. `start` and `stop` are as in `Sample`, or None.
 
     >>> import penstock as ps
     >>> found = ps.from_sequence("abcd", name="letters").batch(2).plan.at(slice(0, 2))
@@ -95,8 +96,10 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """First repeat and end of a source: the first position with a sample of it after all of it was
-    given, and the first after which none of it comes any more; None for never.
+    """First repeat and end of a source, as positions; None for never.
+
+    `repeats` is the first position with a sample of the source after all of it was delivered,
+    `ends` the first position after its last sample.
     """
 
     repeats: int | None
@@ -105,11 +108,10 @@ class Exhaustion:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two plans differ over a range of positions. `str()` of it is for people.
+    """The difference of two plans over a range of positions. `str()` formats it for people.
 
-    `first` is the first position that holds other samples, None if there is none; `here` and
-    `there` are the keys of it. `counts` has, for every source that differs, how many samples of it
-    the one and the other draw in the range.
+    `first` is the first position with other samples, None if there is none; `here` and `there` are
+    its keys. `counts` has, for every source that differs, its samples in the range in both plans.
     """
 
     within: range
@@ -150,7 +152,7 @@ def _keys(keys: tuple[tuple[str, int, int], ...]) -> str:
 
 
 def differs(a: Samples, b: Samples) -> int | None:
-    """The first position that holds other samples in two stretches from one position on."""
+    """Return the first position with other samples in two stretches from one position on."""
     number = {name: i for i, name in enumerate(a.names)}
     renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]
     many = min(len(a), len(b))

@@ -1,5 +1,4 @@
-"""One pass over a dataset in this process: what `iter(ds)` gives. The loader, with ranks and lanes,
-is beside it."""
+"""One pass over a dataset in this process: the result of `iter(ds)`."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from .states import OnMismatch
 
 
 class Described(Protocol):
-    """Whatever holds a tree."""
+    """Any object with a tree."""
 
     @property
     def compiled(self) -> Compiled: ...
@@ -29,17 +28,19 @@ class Described(Protocol):
 
 @guided
 class DatasetIterator(Shows, Iterator[Any]):
-    """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before
-    they are asked for; neither changes a sample or a state.
+    """One pass over a dataset, with a state.
+
+    `workers` threads compute up to `ahead` samples in advance. Neither option changes a sample or a
+    state.
 
     Args:
-        dataset: what to iterate over.
-        workers: threads that compute ahead; 0 computes inline.
-        ahead: the most samples that are computed ahead; two for each worker when not given.
-        lanes: for datasets without positions, in how many lanes they run; as in `Loader`.
+        dataset: the dataset to iterate over.
+        workers: threads that compute in advance; 0 computes inline.
+        ahead: the largest number of samples in advance; two for each worker by default.
+        lanes: the number of lanes of a dataset without positions, as in `Loader`.
 
     Raises:
-        ConfigError: in one of several workers of a torch `DataLoader`.
+        ConfigError: the iterator runs in one of several workers of a torch `DataLoader`.
 
     >>> import penstock as ps
     >>> it = iter(ps.from_sequence(range(5)))
@@ -92,26 +93,28 @@ class DatasetIterator(Shows, Iterator[Any]):
 
     @property
     def rank(self) -> int:
-        """An iterator gives all there is: 0."""
+        """The rank of an iterator is 0: it delivers everything."""
         return self._session.setting.rank
 
     @property
     def world_size(self) -> int:
-        """1."""
+        """The number of ranks of an iterator is 1."""
         return self._session.setting.world_size
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, after the last sample it gave: small, plain JSON."""
+        """Return the state after the last delivered sample, as small plain JSON."""
         self._session.warn_of_unidentified()
         return self._session.state()
 
     def start(self) -> None:
-        """Compute the next sample now, and with workers go on with those behind it."""
+        """Begin to compute the next sample now, and with workers also those after it."""
         self._session.start()
 
     def moment(self) -> Callable[[], dict[str, Any]]:
-        """The same, to be written down later: costs next to nothing, until the function it gives is
-        called."""
+        """Return a function that returns the present state later.
+
+        Costs next to nothing until the function is called, so a state can be taken at every step.
+        """
         return self._session.moment()
 
     def load_state_dict(
@@ -119,27 +122,26 @@ class DatasetIterator(Shows, Iterator[Any]):
         state: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         on_mismatch: OnMismatch = "error",
     ) -> None:
-        """Go where a state says; it stays where it was if the state does not fit.
+        """Continue from a saved state. If it does not fit, the iterator stays unchanged.
 
         Args:
-            state: what `state_dict()` returned, or a list of those of all ranks.
-            on_mismatch: "error" refuses a state of another pipeline, "adopt" goes on with this one,
-                every input where it was.
+            state: the result of `state_dict()`, or a list with the states of all ranks.
+            on_mismatch: "error" refuses the state of another pipeline, "adopt" continues with this
+                pipeline and keeps the position of every input.
 
         Raises:
-            StateError: for a state that is damaged or of another pipeline.
+            StateError: the state is corrupted, or belongs to another pipeline.
         """
         self._session.load(state, on_mismatch)
 
     def seek(self, item: int) -> None:
-        """Go to an item of the pass: at once where the dataset is indexed, else by reading up to
-        it.
+        """Go to an item of the pass: at once for an indexed dataset, else by reading up to it.
 
         Args:
-            item: counted from 0, from the beginning of the pass.
+            item: the number of the item, counted from 0 at the start of the pass.
 
         Raises:
-            ConfigError: for what is no whole number of at least 0.
+            ConfigError: the number is no integer, or negative.
 
         >>> import penstock as ps
         >>> it = iter(ps.from_sequence(range(10)))
@@ -150,19 +152,21 @@ class DatasetIterator(Shows, Iterator[Any]):
         self._session.seek(item)
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item."""
+        """Return source, epoch and index of every sample in the last item."""
         return self._session.out.keys()
 
     def close(self) -> None:
-        """Let go of open files, and of the workers."""
+        """Close open files and stop the workers."""
         self._session.close()
         if self._finish:
             self._finish()
 
 
 def refuse_copies(what: str) -> None:
-    """Refuse to iterate in one of several workers of a torch `DataLoader`: each would give the same
-    samples."""
+    """Raise `ConfigError` in one of several workers of a torch `DataLoader`.
+
+    Each worker would deliver the same samples.
+    """
     here = worker()
     if here is not None and here[1] > 1:
         raise ConfigError(

@@ -1,11 +1,9 @@
-"""States in a folder: every rank writes a file of its own without asking the others, and reads what
-it needs.
+"""Checkpoints in a folder: each rank writes a file of its own, without communication.
 
-A file is named by the step, the rank, the number of ranks and the moment: digests of what the
-states of all ranks have in common, and of where they stand. A state is there when the files of all
-ranks of one moment are. So what a crash left behind never completes another run's, and who finds
-the files of a moment complete knows that every rank has been there: nobody writes or reads what
-lies before.
+The name of a file has the step, the rank, the number of ranks and two digests: of everything that
+the states of all ranks share, and of their positions. A checkpoint is complete when the files of
+all ranks for one position are there. Therefore files that a crash left behind never complete the
+checkpoint of another run, and a complete checkpoint proves that every rank reached it.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ _NAME = re.compile(
 
 @runtime_checkable
 class Savable(Protocol):
-    """A loader, an iterator of a dataset, or whatever else has a state and a place among the
-    ranks."""
+    """A loader, an iterator of a dataset, or any object with a state, a rank and a world size."""
 
     @property
     def rank(self) -> int: ...
@@ -68,7 +65,7 @@ _Held: TypeAlias = "Mapping[_Moment, Mapping[int, str]]"
 
 
 class _Moment(NamedTuple):
-    """A moment of a run on so many ranks."""
+    """The position of a run on a number of ranks."""
 
     step: int
     digest: str
@@ -79,7 +76,7 @@ class _Moment(NamedTuple):
 
     @property
     def wherever(self) -> _Moment:
-        """The same of ranks whose lanes have ended: theirs makes each of these complete too."""
+        """Return the position for ranks whose lanes have ended: it completes each of these too."""
         return self._replace(digest=self.digest[:8] + "0" * 8)
 
 
@@ -87,23 +84,23 @@ class _Moment(NamedTuple):
 def save(
     path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None
 ) -> int:
-    """Write where a run stands into a folder; every rank calls it after the same step. Returns the
-    step.
+    """Save the state of a run in a folder, and return the step. Every rank calls it after a step.
 
-    A crash at any moment leaves what was saved before. The ranks do not wait for each other: the
-    last one to write makes the state complete.
+    A crash at any time leaves earlier checkpoints intact. Ranks do not wait for each other: the
+        last
+    rank to write completes the checkpoint.
 
     Args:
-        path: the folder, of this run alone and the same for all ranks.
+        path: the folder, for this run only and the same on all ranks.
         run: a loader, or an iterator of a dataset.
-        step: by which number the state is asked for; by default the steps that the run has taken.
-        keep: how many steps to keep. Older ones go when this one is complete, never before; all are
-            kept by default.
+        step: the number of the checkpoint; the number of steps of the run by default.
+        keep: how many checkpoints to keep. Older ones are removed when this one is complete, never
+            before. All are kept by default.
 
     Raises:
-        ConfigError: for what has no state, a step below 0, or nothing to keep.
-        StateError: where the folder holds another pipeline's states, or a later step; of items
-            taken on several ranks.
+        ConfigError: the object has no state, the step is negative, or `keep` is 0.
+        StateError: the folder holds the checkpoints of another pipeline or a later step, or items
+            are leased on several ranks.
 
     >>> import penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -125,26 +122,26 @@ def save(
 def restore(
     path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
 ) -> int | None:
-    """Go where a run stood at the newest step whose states are complete, or at the one asked for,
-    whatever the number of ranks was and is. Returns the step; None where none is complete yet: the
-    run then begins where it stands.
+    """Restore the newest complete checkpoint of a folder, or the one of a step; return its step.
 
-    A step asked for becomes the current one of the folder: later ones stay there, are opened only
-    where they are asked for, and the run saves as if they were not there. A folder that cannot be
-    written to stays as it is.
+    The number of ranks may differ. Returns None if no checkpoint is complete; the run then starts
+    at its present position.
+
+    A given step becomes the current one of the folder: later checkpoints stay there and are opened
+    only by their step, and the run saves as if they did not exist. A read-only folder stays as it
+    is.
 
     Args:
-        path: the folder that `ps.save` was given.
+        path: the folder given to `ps.save`.
         run: a loader, or an iterator of a dataset.
-        step: the one to go to; by default the newest that is complete, or where the run went back
-            to.
-        on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one,
-            every input where it was.
+        step: the step to restore; by default the current one, usually the newest.
+        on_mismatch: "error" refuses the state of another pipeline, "adopt" continues with this
+            pipeline and keeps the position of every input.
 
     Raises:
-        ConfigError: for what has no state.
-        StateError: where the step asked for is not complete, or a state does not fit. The run then
-            stays where it was.
+        ConfigError: the object has no state.
+        StateError: the checkpoint of the step is incomplete, or does not fit. The run then stays
+            unchanged.
 
     >>> import penstock as ps, tempfile
     >>> print(ps.restore(tempfile.mkdtemp(), iter(ps.from_sequence(range(5)))))
@@ -197,7 +194,7 @@ def write_state(
     step: int | None = None,
     keep: int | None = None,
 ) -> int:
-    """Write the state of a rank, and remove what it replaces."""
+    """Write the state of a rank, and remove the files that it replaces."""
     keep = None if keep is None else whole(keep, "keep={}", 1)
     body = unseal(state)
     if ranks > 1 and "settling" in body:
@@ -226,8 +223,9 @@ def write_state(
 def read_states(
     folder: Path, step: int | None = None, share: tuple[int, int] | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """The newest step that is complete, or the one asked for, and its states: those that a rank of
-    so many needs, or those of all.
+    """Return the newest complete step, or the given one, with its states.
+
+    The states are those that a rank needs, or those of all ranks.
     """
 
     def look(held: _Held) -> tuple[int, list[dict[str, Any]]]:
@@ -241,8 +239,9 @@ def read_states(
 
 
 def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None) -> list[int]:
-    """The ranks whose states one of us needs beside the first, with which all of them are compared:
-    those that share lanes with it; all ranks where it reads all lanes.
+    """Return the ranks whose states a rank needs, beside rank 0 as the reference.
+
+    They are the ranks that share lanes with it; all ranks if it reads all lanes.
     """
     rank, ranks_now = share or (0, 1)
     if "journal_of" not in first and "lanes" in first:
@@ -254,7 +253,7 @@ def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A state from its file; a truncated or foreign one is refused by name."""
+    """Read a state from its file; name the file if it is truncated or foreign."""
     try:
         data = world.disk.read(path, STATE)
     except FileNotFoundError:  # another rank may have removed it
@@ -279,8 +278,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
-    """What is found in a folder; once more where a rank that is ahead removed in the meantime what
-    was looked at."""
+    """List a folder, and list it again if another rank removed files in the meantime."""
     while True:
         held = _held(folder)
         try:
@@ -291,7 +289,7 @@ def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
 
 
 def _held(folder: Path) -> _Held:
-    """The files of the ranks that have written a state, by moment."""
+    """Return the files by position and rank."""
     held = dict[_Moment, dict[int, str]]()
     try:
         names = world.disk.list(folder)
@@ -321,7 +319,7 @@ def _complete(held: _Held) -> list[_Moment]:
 
 
 def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
-    """The moment to go to; an error where it is not complete."""
+    """Return the position to restore; raise an error if it is incomplete."""
     done = _complete(held)
     asked = (
         _up_to_current(folder, done)
@@ -338,7 +336,7 @@ def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
 
 
 def _current(folder: Path) -> int | None:
-    """The step that a run went back to; None where the newest is the current one."""
+    """Return the step that a run went back to; None if the newest is the current one."""
     try:
         return whole(
             json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"], "step={}", 0, FAR
@@ -358,8 +356,7 @@ def _up_to_current(folder: Path, done: Sequence[_Moment]) -> list[_Moment]:
 
 
 def _make_current(folder: Path, step: int) -> None:
-    """Have the folder open at a step, whatever later ones it holds. Ranks do the same, one after
-    the other."""
+    """Make a step the current one of a folder. Ranks do this one after the other."""
     later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
     if later and _current(folder) != step:
         write_whole(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
@@ -372,7 +369,7 @@ def _make_current(folder: Path, step: int) -> None:
 
 
 def _lacking(held: _Held, step: int | None) -> str:
-    """Why a step is not complete."""
+    """Say why a step is incomplete."""
     here = {moment: ranks for moment, ranks in held.items() if moment.step == step}
     if not here:
         return "there is no state" if step is None else f"there is no step {step}"
@@ -389,7 +386,7 @@ def _lacking(held: _Held, step: int | None) -> str:
 
 
 def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
-    """Refuse to write into the folder of another run, or before what is there."""
+    """Raise `StateError` for the folder of another run, or for a step before its newest."""
     if not (done := _up_to_current(folder, _complete(held))):
         return
     last = max(done)
@@ -414,8 +411,7 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
 def _require_equal_data(
     folder: Path, files: Mapping[int, str], body: Mapping[str, Any], rank: int
 ) -> None:
-    """Refuse to complete a state of ranks that read different data, as far as the first of them
-    that wrote it tells."""
+    """Raise `StateError` if ranks read different data, compared with the first writer."""
     if others := sorted(files.keys() - {rank}):
         bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
         require_equal_stands(
@@ -424,8 +420,10 @@ def _require_equal_data(
 
 
 def _remove_left(folder: Path, moment: _Moment) -> None:
-    """Remove the states of a step that the run went back before. Beside its new ones, a crash would
-    leave both."""
+    """Remove the later states of a step that the run went back before.
+
+    Beside its new states, a crash would leave both.
+    """
     names = [
         other.file(rank)
         for other in _held(folder)
@@ -441,8 +439,7 @@ def _remove_left(folder: Path, moment: _Moment) -> None:
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
-    """Remove what the complete state of a step replaced, and what is older than the oldest step to
-    keep."""
+    """Remove the states that a complete step replaces, and those older than the oldest to keep."""
     found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
     replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
