@@ -142,7 +142,9 @@ def test_a_stale_copy_is_made_again_and_a_spoiled_one_refused(
     assert len(whole(path)) == 6000
     (copy,) = (home / ".cache" / "penstock").rglob("code.jsonl")
     copy.write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=rf"{copy}, kept for this file, is damaged or not ours"):
+    with pytest.raises(
+        DataError, match=rf"{copy}, kept for this file, is damaged, or Penstock did not write it"
+    ):
         open_files(path)
     copy.unlink()
     assert len(whole(path)) == 6000

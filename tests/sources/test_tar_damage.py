@@ -19,7 +19,7 @@ from archives import expected, samples, some, special, write
 from penstock.engine.base import seams
 from penstock.errors import DataError, PenstockError
 from penstock.sources import index_lines, open_files, sidecar, tar_index
-from penstock.sources.held import Held
+from penstock.sources.lru import LRUCache
 from penstock.sources.tar_file import open_tar
 
 LONG = [
@@ -274,7 +274,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
     write(path, some(5))
     assert samples(path) == expected(some(5), "x.tar")
     index.write_bytes(index.read_bytes()[:-8])
-    with pytest.raises(DataError, match="is damaged or not ours"):
+    with pytest.raises(DataError, match="is damaged, or Penstock did not write it"):
         open_files(path)
 
 
@@ -429,7 +429,7 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path)
-    file = open_tar(path, path, columns=None, cache=None, held=Held(4))
+    file = open_tar(path, path, columns=None, cache=None, held=LRUCache(4))
     assert file.find(["00003"]) == {"00003": 3}
     assert ours(path)
 

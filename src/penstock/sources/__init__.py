@@ -16,19 +16,19 @@ from ..engine.base.urls import local, spellable
 from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
-from .chain import Asked, Chain, Counts, File, Outline, outline_of
-from .held import Held, Shared
+from .chain import Chain, Counts, File, OpenArguments, Outline, outline_of
+from .custom_format import Format, open_custom
 from .kinds import Kinds
 from .lines import Offsets
+from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
 from .opener import SUMMED, Opener, alike
-from .outside import outside
-from .own import Format, open_own
 from .paths import TABLES, TokenType, find, look_at, one_format
+from .plugins import plugin_format
+from .saved_dataset import is_saved_dataset, token_column, written
 from .select import Selected, Where, select
 from .sizes import lengths_of
-from .store import says_itself, token_column, written
 from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
 from .unify import Tabular, Unified, has_schema
 
@@ -133,9 +133,9 @@ def _opened(
         "eos": eos,
     }
     if callable(format):
-        return open_own(given, format, cache, others)
-    if brought := outside(given, format):
-        source = open_own(
+        return open_custom(given, format, cache, others)
+    if brought := plugin_format(given, format):
+        source = open_custom(
             given, brought.format.open, cache, others, name=brought.name, files=brought.files
         )
     else:
@@ -144,7 +144,7 @@ def _opened(
         )
     names, kept = tuple(map(told, given)), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
-    source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
+    source.asked = OpenArguments(names, format, wanted, kept, lengths, split, where, dtype, eos)
     return source
 
 
@@ -195,7 +195,7 @@ def _open(
         kind = one_format(found, format)
         lengths = lengths or token_column(found, kind)
     _fitting(kind, found, {"columns": columns, "lengths": lengths, "where": where}, ids)
-    shared = Shared(Held(_FILES), Held(DECODED))
+    shared = SharedCaches(LRUCache(_FILES), LRUCache(DECODED))
     opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
     files, outline = _files(found, opener)
     find_lengths = (
@@ -335,7 +335,7 @@ def of_its_own(path: str | Path) -> bool:
     >>> of_its_own("no/such/folder")
     False
     """
-    return prepared.is_prepared(path) or is_cache(path) or says_itself(path)
+    return prepared.is_prepared(path) or is_cache(path) or is_saved_dataset(path)
 
 
 def index_lines(
@@ -395,7 +395,7 @@ def index_files(
         raise ConfigError(
             f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}"
         )
-    shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
+    shared, ids = SharedCaches(LRUCache(_FILES), LRUCache(DECODED)), Ids(dtype, eos).checked()
     opener = Opener(
         kind,
         None,
@@ -449,4 +449,6 @@ def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int 
     >>> outlined([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
     True
     """
-    return catalog.rows_of(found, Opener(kind, None, cache, Shared(Held(1), Held(1))).kept(), cache)
+    return catalog.rows_of(
+        found, Opener(kind, None, cache, SharedCaches(LRUCache(1), LRUCache(1))).kept(), cache
+    )

@@ -11,9 +11,9 @@ from typing import Any
 from ..errors import DataError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .checked import Wanted
+from .checksummed import OpenRequest
 from .example import RECORD, Examples
-from .held import Shared
+from .lru import SharedCaches
 
 # for random access, and without threads that a fork would lose
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
@@ -24,7 +24,7 @@ class ArrayRecord:
     `tf.train.Example`."""
 
     def __init__(
-        self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: Shared
+        self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: SharedCaches
     ) -> None:
         self.columns = columns
         self._path, self._origin, self._shared = path, origin, shared
@@ -37,7 +37,7 @@ class ArrayRecord:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             try:
@@ -71,6 +71,6 @@ class ArrayRecord:
         return DataError(f"cannot be read: {reason}", where=str(self._origin))
 
 
-def open_array_record(wanted: Wanted, /) -> ArrayRecord:
+def open_array_record(wanted: OpenRequest, /) -> ArrayRecord:
     """The records of one file."""
     return ArrayRecord(wanted.path, wanted.origin, columns=wanted.columns, shared=wanted.shared)

@@ -113,7 +113,7 @@ class Late(Sequence[File]):
             try:
                 file = self._open(path, known.offsets(number))
             finally:
-                sidecar.unchanged(path, known.stats[number], name=str(path))
+                sidecar.require_unchanged(path, known.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
                 seams.world.disk.unlink(known.look)  # who comes next is to look for himself
@@ -135,10 +135,10 @@ def of(
 ) -> Catalog:
     """The catalog of these files as they are now, or were a minute ago; made if there is none."""
     stands = _stands(paths, kind)
-    local = sidecar.index(stands, cache, "files")
+    local = sidecar.cached_index_path(stands, cache, "files")
     look = local.with_name(f"{local.name}-looked")
-    with sidecar.locked(look.parent) as alone:
-        kept = sidecar.place(stands, cache, "files")
+    with sidecar.lock_folder(look.parent) as alone:
+        kept = sidecar.index_path(stands, cache, "files")
         found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
         if (
             found is not None
@@ -153,13 +153,13 @@ def of(
                 sidecar.log_changed(*changed)
             files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
-                place = sidecar.keep(
-                    kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local
+                place = sidecar.write(
+                    kept, sidecar.CATALOG, files, rows, body, alone, fallback=local
                 )
                 found = found._replace(path=place)
         now = Stat(machine.process(), int(machine.clock() * 1e9))
         with suppress(PenstockError):
-            sidecar.keep(look, sidecar.LOOKED, now, 0, b"", alone)
+            sidecar.write(look, sidecar.LOOKED, now, 0, b"", alone)
         return found
 
 
@@ -174,7 +174,7 @@ def holds(path: Path, size: int) -> bool:
 
 def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int | None:
     """The rows of all these files, where a catalog tells."""
-    kept = sidecar.place(_stands(paths, kind), cache, "files")
+    kept = sidecar.index_path(_stands(paths, kind), cache, "files")
     return int(_read(kept, kept, len(paths)).rows.sum()) if kept.exists() else None
 
 
@@ -236,7 +236,7 @@ def _made(
                     columns = list(file.columns)
                     if isinstance(file, Arrow):
                         types = {name: str(kind) for name, kind in file.types.items()}
-            sidecar.unchanged(path, before, name=str(path))
+            sidecar.require_unchanged(path, before, name=str(path))
             marks.append(found)
     rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
     told: str | None = None
@@ -261,7 +261,7 @@ def _encoded(catalog: Catalog) -> bytes:
 
 
 def _read(kept: Path, look: Path, files: int) -> Catalog:
-    _, body = sidecar.body(kept, sidecar.CATALOG, kept)
+    _, body = sidecar.read_body(kept, sidecar.CATALOG, kept)
     try:
         return _decoded(kept, look, body, files)
     except (ValueError, TypeError) as error:

@@ -18,12 +18,12 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_of, plausible
+from .arrow_take import ArrowTake
 from .block import Form, OfColumns, of_batches
 from .chain import starts_of
-from .checked import Checked
-from .gather import Gather
-from .held import Shared
+from .checksummed import ChecksummedFile
 from .kinds import kinds_of
+from .lru import SharedCaches
 from .rows import arrow, check, leaves, mapped, opened, together
 from .unify import Conform
 
@@ -68,14 +68,14 @@ class Parquet(OfColumns):
         path: Path,
         *,
         columns: Sequence[str] | None,
-        shared: Shared,
-        data: Checked | None = None,
+        shared: SharedCaches,
+        data: ChecksummedFile | None = None,
         schema: Any = None,
         some: bool = False,
     ) -> None:
         self.path = self._path = path
         self._shared, self._stat = shared, sidecar.stat(path)
-        self._data = data or Checked(path, path, shared.files)
+        self._data = data or ChecksummedFile(path, path, shared.files)
         self._compare_footer()
         footer, sizes, group = footer_of(path)
         names = _wanted(footer.names, columns, path, some or schema is not None)
@@ -129,7 +129,7 @@ class Parquet(OfColumns):
                 yield from self._conform.column(name, column, len(column)).chunks
 
     def _decoded(self, group: int) -> tuple[int, Any]:
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             table, wrapped = self._read_group(group)
         table = self._conform(table)
         return table.get_total_buffer_size(), (together([table]), wrapped)
@@ -286,8 +286,8 @@ class Arrow(OfColumns):
         path: Path,
         *,
         columns: Sequence[str] | None,
-        shared: Shared,
-        data: Checked | None = None,
+        shared: SharedCaches,
+        data: ChecksummedFile | None = None,
         origin: Path | None = None,
         schema: Any = None,
         some: bool = False,
@@ -295,7 +295,7 @@ class Arrow(OfColumns):
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
         self._stat = sidecar.stat(path)
-        self._data = data or Checked(path, self._origin, shared.files)
+        self._data = data or ChecksummedFile(path, self._origin, shared.files)
         with _named(self._origin):
             buffer = self._mapped()
             self._is_file = bytes(memoryview(buffer)[:6]) == b"ARROW1"
@@ -314,7 +314,7 @@ class Arrow(OfColumns):
         self.types = kinds_of(self._conform.schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
         self._form = Form(self._conform.schema)
-        self._gather = Gather(self._conform.schema, len(index.sizes), self._mapped, self._held)
+        self._gather = ArrowTake(self._conform.schema, len(index.sizes), self._mapped, self._held)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -322,7 +322,7 @@ class Arrow(OfColumns):
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`, each batch visited once; lists of numbers are views of the
         file."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
 
         with _named(self._origin, indices):
             stored = not (
@@ -340,7 +340,7 @@ class Arrow(OfColumns):
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
         """The values of the lists of a column, batch by batch, where they lie."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         with _named(self._origin):
             return self._shared.decoded.get((self._path, name), lambda: (_MAPPED, self._flat(name)))
 
@@ -371,7 +371,7 @@ class Arrow(OfColumns):
 
     def _map(self) -> tuple[int, Any]:
         found = mapped(self._path)
-        sidecar.unchanged(
+        sidecar.require_unchanged(
             self._path, self._stat, name=str(self._origin)
         )  # what is mapped stays, also if replaced
         return 1, found

@@ -50,13 +50,13 @@ def plain(
             for piece in _members(_bites(origin, size, progress), machine, origin):
                 if written + len(piece) > checked:
                     step = max(len(piece), min(_CHECK, written))
-                    sidecar.room(target.parent, step, f"to unpack {origin}")
+                    sidecar.require_free_space(target.parent, step, f"to unpack {origin}")
                     checked = written + step
                 written += file.write(piece)
                 sane(written, size, origin)
 
-    target = sidecar.cached(origin, cache, origin.stem)
-    return sidecar.copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
+    target = sidecar.cache_path(origin, cache, origin.stem)
+    return sidecar.ensure_copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
 
 
 def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
@@ -66,8 +66,12 @@ def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
             for at in progress.chunks(_PIECE):
                 file.write(seams.world.store.read(str(origin), at, _PIECE))
 
-    return sidecar.copy(
-        sidecar.cached(origin, cache, origin.name), sidecar.UNPACKED, origin, write, rebuild=rebuild
+    return sidecar.ensure_copy(
+        sidecar.cache_path(origin, cache, origin.name),
+        sidecar.UNPACKED,
+        origin,
+        write,
+        rebuild=rebuild,
     )
 
 

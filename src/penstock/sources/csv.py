@@ -21,8 +21,8 @@ from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
+from .cached_facts import cached_fact
 from .convert import sane
-from .remember import remembered
 from .rows import arrow, mapped, opened
 
 _TAIL = 64 << 10
@@ -67,8 +67,8 @@ def table(
             return own
         digest = hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6)
         name = f"{origin.name}.{digest.hexdigest()}.arrow"
-    return sidecar.copy(
-        sidecar.cached(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
+    return sidecar.ensure_copy(
+        sidecar.cache_path(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
     )
 
 
@@ -85,7 +85,7 @@ def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> T
         rounded = [_whole(table(path, cache=cache), doubles) for path in paths] if doubles else []
         return found | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return remembered(
+    return cached_fact(
         paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache
     )
 
@@ -217,7 +217,7 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
 
 
 class _Stream(io.RawIOBase):
-    """The text of a CSV file, unpacked as it is read; its end is remembered. A header that no
+    """The text of a CSV file, unpacked as it is read; its end is cached_fact. A header that no
     newline ends gets one: Arrow takes it for no file at all.
     """
 

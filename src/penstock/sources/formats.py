@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .chain import File
-from .checked import Wanted
+from .checksummed import OpenRequest
 
-Open: TypeAlias = Callable[[Wanted], File]
+Open: TypeAlias = Callable[[OpenRequest], File]
 """Opens one file."""
 
 

@@ -26,7 +26,7 @@ from ..engine.base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
-from .remember import remembered
+from .cached_facts import cached_fact
 from .values import Speller
 
 WHOLE = 256 << 20
@@ -337,7 +337,7 @@ def file_digest(
     def made() -> Digest:
         return {"files": _files(paths, stats), "rows": row_digest(read, rows)}
 
-    return remembered(paths, stats, f"digest {_VERSION} {rows} {spelled}", made, cache)
+    return cached_fact(paths, stats, f"digest {_VERSION} {rows} {spelled}", made, cache)
 
 
 def _files(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:

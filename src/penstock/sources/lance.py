@@ -13,17 +13,17 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
-from .checked import Wanted
+from .checksummed import OpenRequest
 from .folders import lance_version
-from .held import Shared
 from .kinds import kinds_of
+from .lru import SharedCaches
 from .rows import together
 
 
 class Lance(OfColumns):
     """One version of a dataset, whose manifest `path` is. Rows are as those of Arrow files."""
 
-    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
         self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
         with named(path):
             dataset = self._dataset()
@@ -41,7 +41,7 @@ class Lance(OfColumns):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`."""
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             with named(self._path):
@@ -61,6 +61,6 @@ class Lance(OfColumns):
         return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
 
 
-def open_lance(wanted: Wanted, /) -> Lance:
+def open_lance(wanted: OpenRequest, /) -> Lance:
     """The rows of one dataset, in the version of this manifest."""
     return Lance(wanted.path, columns=wanted.columns, shared=wanted.shared)

@@ -48,8 +48,8 @@ def make_index(
     """Where the index of a file is, which holds the offsets that `find` finds; made if there is
     none, or if it is to be made again.
     """
-    cached = sidecar.index(origin, cache, what)
-    index = sidecar.place(origin, cache, what) if path == origin else cached
+    cached = sidecar.cached_index_path(origin, cache, what)
+    index = sidecar.index_path(origin, cache, what) if path == origin else cached
 
     def make(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path)
@@ -57,8 +57,14 @@ def make_index(
             offsets, sums = (find or offsets_of)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.kept(
-        index, sidecar.LINES, origin, make, otherwise=cached, rebuild=rebuild, summed=path == origin
+    return sidecar.ensure(
+        index,
+        sidecar.LINES,
+        origin,
+        make,
+        fallback=cached,
+        rebuild=rebuild,
+        checksummed=path == origin,
     )
 
 

@@ -24,9 +24,9 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
 from .line_index import MARK, NEWLINE, make_index
+from .lru import LRUCache
 from .sums import BLOCK, Sums, read
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
@@ -53,7 +53,7 @@ class Offsets(NamedTuple):
 class Kept:
     """Offsets in an index of their own, mapped when they are needed."""
 
-    def __init__(self, path: Path, origin: Path, held: Held) -> None:
+    def __init__(self, path: Path, origin: Path, held: LRUCache) -> None:
         self.path, self._origin, self._held = path, origin, held
         self._rows = self.get().rows()
 
@@ -70,7 +70,7 @@ class Kept:
         return self.get().found
 
     def _mapped(self) -> tuple[int, Offsets]:
-        rows, body = sidecar.body(self.path, sidecar.LINES, self._origin)
+        rows, body = sidecar.read_body(self.path, sidecar.LINES, self._origin)
         if 8 * (rows + 1) > len(body):
             raise foreign(self.path, self._origin)
         offsets = np.frombuffer(body, "<u8", rows + 1)
@@ -103,7 +103,7 @@ class Lines:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`. A line that does not parse is a `DataError` with its number and
         byte offset."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         _, offsets, sums = self.offsets.get()
         if not indices.size:
             return []
@@ -178,7 +178,7 @@ class Array:
         *,
         origin: Path,
         columns: Sequence[str] | None,
-        data: Checked,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self._data, self._path, self._origin, self._stat = data, path, origin, sidecar.stat(path)
@@ -193,7 +193,7 @@ class Array:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The elements at `indices`."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         if self._values is None:
             self._values = array_of(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
@@ -275,10 +275,10 @@ def open_lines(
     text: bool,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    held: LRUCache,
     rebuild: bool = False,
     offsets: Offsets | None = None,
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Lines | Array:
     """The rows of one file; `path` is where it can be read as it is, `origin` the file the user
     meant.
@@ -288,7 +288,7 @@ def open_lines(
     if text:
         columns = text_columns(columns, origin)
     elif path.suffix.lower() == ".json":
-        data = data or Checked(path, origin, held)
+        data = data or ChecksummedFile(path, origin, held)
         if (values := array_of(path, origin, data)) is not None:
             return Array(path, values, origin=origin, columns=columns, data=data)
     found = offsets or Kept(make_index(path, origin, cache=cache, rebuild=rebuild), origin, held)
@@ -301,7 +301,7 @@ def open_lines(
     )
 
 
-def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
+def array_of(path: Path, origin: Path, data: ChecksummedFile) -> list[Any] | None:
     """The elements of a .json file that is one array, `None` where it is lines; an error where it
     is neither."""
     size = sidecar.stat(path).size

@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
 from .arrays import ALONE
-from .checked import Checked, Wanted, of_data
+from .checksummed import ChecksummedFile, OpenRequest, of_data
 from .kinds import Kind, Made
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
@@ -54,7 +54,7 @@ class Index(NamedTuple):
     tokens: bool
 
 
-def open_litdata(wanted: Wanted, /) -> Records:
+def open_litdata(wanted: OpenRequest, /) -> Records:
     """The items of one chunk."""
     path, data, shared = wanted.path, wanted.data, wanted.shared
     listed = path.with_name("index.json")
@@ -88,12 +88,12 @@ def open_litdata(wanted: Wanted, /) -> Records:
     )
 
 
-def _offsets(data: Checked, rows: int) -> tuple[int, Any]:
+def _offsets(data: ChecksummedFile, rows: int) -> tuple[int, Any]:
     found = headed(data, rows)
     return found.nbytes, found
 
 
-def _index(path: Path, data: Checked) -> tuple[int, Index]:
+def _index(path: Path, data: ChecksummedFile) -> tuple[int, Index]:
     data.whole()
     found, where = meta.read(path), str(path)
     try:

@@ -21,11 +21,11 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .checked import Checked, Wanted, of_data
-from .held import Shared
+from .cached_facts import cached_fact
+from .checksummed import ChecksummedFile, OpenRequest, of_data
+from .lru import SharedCaches
 from .mds_index import Column, Shard, columns_of, indexes_of, shards_of
 from .records import BROKEN, Records, counted, headed
-from .remember import remembered
 
 Decode = Callable[[bytes], Any]
 
@@ -48,7 +48,7 @@ _GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
 _BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
 
 
-def open_mds(wanted: Wanted, /) -> Records:
+def open_mds(wanted: OpenRequest, /) -> Records:
     """The samples of one shard."""
     path, origin, data, shared = wanted.path, wanted.origin, wanted.data, wanted.shared
     shard = _listed(origin, shared, wanted.cache)
@@ -72,7 +72,7 @@ def open_mds(wanted: Wanted, /) -> Records:
     )  # fmt: skip
 
 
-def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
+def _listed(origin: Path, shared: SharedCaches, cache: str | Path | None) -> Shard:
     """Return what the index of a shard says of it: the one beside it, or one of a folder above that
     lists it."""
 
@@ -101,7 +101,7 @@ def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
     )
 
 
-def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
+def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
     """The offsets of a shard; where its index has digests, one process of a machine compares the
     file with them."""
     path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
@@ -128,7 +128,7 @@ def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int
         return True
 
     if known:
-        remembered(
+        cached_fact(
             [path], [sidecar.stat(path)], f"{known[0]} {shard.hashes[known[0]]}", compare, cache
         )
     return offsets.nbytes, offsets

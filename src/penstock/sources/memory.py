@@ -4,6 +4,7 @@ iterators."""
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, pairwise
@@ -22,7 +23,6 @@ from .chain import by_part, starts_of
 from .hub import can_skip, described_rows, slicer
 from .identity import Digest, aside, content, keyed, sampled
 from .rows import rows_of
-from .travel import packed, unpacked
 from .unify import Conform
 
 _PASSED = 64  # rows of a stream passed over before it is told
@@ -80,10 +80,10 @@ class Memory:
         return self._seq if self._read in (_from_range, _mapped) else None
 
     def __getstate__(self) -> Any:
-        return packed(self._seq)
+        return _to_filename(self._seq)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(unpacked(state))
+        self.__init__(_from_filename(state))
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`."""
@@ -246,10 +246,10 @@ class Tokens:
         return len(self._offsets) - 1
 
     def __getstate__(self) -> Any:
-        return tuple(packed(array) for array in self._kept)
+        return tuple(_to_filename(array) for array in self._kept)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(*(unpacked(array) for array in state))
+        self.__init__(*(_from_filename(array) for array in state))
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The documents at `indices`, as views."""
@@ -516,3 +516,34 @@ def _name(thing: Any) -> str:
         thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing),
     )
     return f"{named.__module__}.{named.__qualname__}"
+
+
+class _MappedArray(tuple[Any, ...]):
+    """File, dtype, shape, offset and memory order of a memory-mapped array."""
+
+
+def _to_filename(array: Any) -> Any:
+    """Replace a memory-mapped array by its file name and offset, for pickling.
+
+    >>> _to_filename("abc")
+    'abc'
+    """
+    # A slice of a mapping reports the offset of the full mapping, so slices are pickled by value.
+    if not isinstance(array, np.memmap):
+        return array
+    mapping = cast(Any, array)
+    if not isinstance(mapping.base, mmap.mmap) or mapping.mode == "c" or not mapping.filename:
+        return mapping
+    order = "C" if mapping.flags.c_contiguous else "F"
+    return _MappedArray(
+        (str(mapping.filename), mapping.dtype, mapping.shape, mapping.offset, order)
+    )
+
+
+def _from_filename(state: Any) -> Any:
+    """Map the file again that `_to_filename` replaced the array by."""
+    if isinstance(state, _MappedArray):
+        name, dtype, shape, offset, order = state
+        array: Any = np.memmap(name, dtype, "r", offset, shape, order)
+        return array
+    return state

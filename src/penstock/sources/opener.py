@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
 from ..stores import Range, Stores, is_far
-from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
-from .bare import Bare
+from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
 from .chain import Counts, File
 from .columnar import Arrow, Parquet
-from .held import Shared
 from .kinds import Kinds, Typed, compare
 from .lines import Offsets
+from .lru import SharedCaches
 from .mds_index import indexes_of
 from .paths import TABLES
+from .single_column import SingleColumn
 from .sizes import lengths_of
 from .tokens import Ids, open_tokens
 
@@ -41,7 +41,7 @@ class Opener(NamedTuple):
     kind: str
     columns: Sequence[str] | None
     cache: str | Path | None
-    shared: Shared
+    shared: SharedCaches
     own: bool = False
     rebuild: bool = False
     ids: Ids = Ids()
@@ -68,7 +68,7 @@ class Opener(NamedTuple):
         """Begin to fetch the heads of files that lie in a store, which are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead([Range(str(path), 0, checked.HEAD) for path in paths if is_far(path)])
+            store.ahead([Range(str(path), 0, checksummed.HEAD) for path in paths if is_far(path)])
 
     def indexed(self, path: Path) -> None:
         """Make what opening a file needs, and what packing it does."""
@@ -83,7 +83,7 @@ class Opener(NamedTuple):
         try:
             return self._open(path, offsets)
         finally:
-            sidecar.unchanged(
+            sidecar.require_unchanged(
                 path, before, name=str(path)
             )  # else its index may be of another version
 
@@ -93,7 +93,7 @@ class Opener(NamedTuple):
         )
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
-            data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
+            data = checksummed.of_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(
                 table,
                 columns=columns,
@@ -116,15 +116,15 @@ class Opener(NamedTuple):
                 [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
             )
             for one in [*beside, *([path] if plain == path else [])]:
-                checked.make(one, cache, rebuild)
+                checksummed.make(one, cache, rebuild)
         data = None
         if plain != path:
-            data = checked.of_copy(plain, path, shared.files, sidecar.UNPACKED)
+            data = checksummed.of_copy(plain, path, shared.files, sidecar.UNPACKED)
         elif summed:
-            data = checked.of_data(path, shared.files, cache)
+            data = checksummed.of_data(path, shared.files, cache)
         if opened := formats.opener_of(kind):
-            data = data or checked.Checked(plain, path, shared.files)
-            return opened(checked.Wanted(data, columns, cache, shared, rebuild))
+            data = data or checksummed.ChecksummedFile(plain, path, shared.files)
+            return opened(checksummed.OpenRequest(data, columns, cache, shared, rebuild))
         if kind == "parquet":
             return Parquet(
                 path, columns=columns, shared=shared, data=data, schema=schema, some=some
@@ -139,7 +139,7 @@ class Opener(NamedTuple):
                 schema=schema,
                 some=some,
             )
-            return table if bare is None else Bare(table, bare)
+            return table if bare is None else SingleColumn(table, bare)
         if kind == "tar":
             if not (own or rebuild) and plain == path:
                 return tar_file.open_indexed(

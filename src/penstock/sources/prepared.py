@@ -15,10 +15,10 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..stores import located
 from ..types import Ints
-from . import checked, lines, meta, sidecar
+from . import checksummed, lines, meta, sidecar
 from .braces import braces
 from .chain import Chain, File, outline_of
-from .held import Held
+from .lru import LRUCache
 from .tar_file import Without, open_indexed, open_tar
 
 _HELD = 256 << 20  # bytes of indexes
@@ -53,7 +53,7 @@ class Prepared:
             raise ConfigError(
                 f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}"
             )
-        held = Held(_HELD)
+        held = LRUCache(_HELD)
         with Progress("open shards", len(shards), "files") as progress:
             files: list[File] = [
                 self._shard(shard, columns, cache, held) for shard in progress.each(shards)
@@ -65,11 +65,11 @@ class Prepared:
         )
 
     def _shard(
-        self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held
+        self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: LRUCache
     ) -> File:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
-        data = checked.of_data(path, held, cache)
+        data = checksummed.of_data(path, held, cache)
         if not keys:
             return self._counted(
                 shard,
@@ -164,7 +164,7 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
         raise ConfigError(
             f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file"
         )
-    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1))
+    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=LRUCache(1))
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         size = sidecar.stat(index).size

@@ -17,7 +17,7 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
+from .checksummed import ChecksummedFile
 from .kinds import Kind
 
 _BLOCK = 1 << 20
@@ -43,7 +43,7 @@ class Records:
         *,
         rows: int,
         offsets: Callable[[], npt.NDArray[np.integer[Any]]],
-        data: Checked,
+        data: ChecksummedFile,
         origin: Path,
         columns: Sequence[str] | None,
         sound: Sound | None = None,
@@ -65,7 +65,7 @@ class Records:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`. A record that does not parse is a `DataError` with the byte at
         which it begins."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             offsets = self._offsets()
@@ -120,7 +120,7 @@ class Records:
         )
 
 
-def counted(data: Checked, rows: int) -> int:
+def counted(data: ChecksummedFile, rows: int) -> int:
     """The rows of a file that begins with their number and their offsets, of 4 bytes each, as MDS
     and LitData do.
 
@@ -142,7 +142,7 @@ def counted(data: Checked, rows: int) -> int:
     return rows
 
 
-def headed(data: Checked, rows: int) -> npt.NDArray[np.uint32]:
+def headed(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
     """The offsets of such a file: uint32[rows + 1]. They must rise, begin behind themselves, and
     end with the file."""
     offsets = np.frombuffer(data.head(4, 4 * (rows + 1)), "<u4")

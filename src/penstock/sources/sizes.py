@@ -94,9 +94,12 @@ def _kept(
     def make(_: bool) -> tuple[int, bytes]:
         return len(file), count().astype("<i8").tobytes()
 
-    place, otherwise = sidecar.place(path, cache, what), sidecar.index(path, cache, what)
-    kept = sidecar.kept(place, sidecar.LENGTHS, path, make, otherwise=otherwise, rebuild=rebuild)
-    rows, body = sidecar.body(kept, sidecar.LENGTHS, path, now=True)
+    place, otherwise = (
+        sidecar.index_path(path, cache, what),
+        sidecar.cached_index_path(path, cache, what),
+    )
+    kept = sidecar.ensure(place, sidecar.LENGTHS, path, make, fallback=otherwise, rebuild=rebuild)
+    rows, body = sidecar.read_body(kept, sidecar.LENGTHS, path, require_current=True)
     if rows != len(file):
         raise sidecar.damaged(kept, path)
     return np.frombuffer(body, "<i8").astype(np.int64)

@@ -12,8 +12,8 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
+from .lru import LRUCache
 from .tar_headers import MERGED, ByHeaders, foreign, none_of, warn_of_merged
 from .tar_places import Places, decode, merged, near
 
@@ -42,8 +42,8 @@ class Tar:
         origin: Path,
         shard: str,
         columns: Sequence[str] | None,
-        held: Held,
-        data: Checked,
+        held: LRUCache,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self.shard = shard
@@ -66,7 +66,7 @@ class Tar:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`; neighbours are read together."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
                 return self._samples(indices)
             order = np.argsort(indices, kind="stable")
@@ -106,7 +106,7 @@ class Tar:
         return self._held.get(self._index, self._loaded)
 
     def _loaded(self) -> tuple[int, Places]:
-        rows, body = sidecar.body(self._index, sidecar.TAR, self._origin, now=True)
+        rows, body = sidecar.read_body(self._index, sidecar.TAR, self._origin, require_current=True)
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
@@ -202,15 +202,15 @@ def open_tar(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    held: LRUCache,
     shard: str = "",
     rebuild: bool = False,
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Tar:
     """The samples of one archive; `path` is where it can be read as it is, `origin` the file the
     user meant."""
     index = tar_index.make(path, origin, cache=cache, rebuild=rebuild)
-    data = data or Checked(path, origin, held)
+    data = data or ChecksummedFile(path, origin, held)
     return Tar(
         path,
         index=index,
@@ -227,17 +227,17 @@ def open_indexed(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    held: LRUCache,
     shard: str = "",
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Tar | ByHeaders:
     """As `open_tar` does; the index that Energon left serves where there is none of ours yet."""
     index = None
-    if not sidecar.place(path, cache, "tar").exists():
+    if not sidecar.index_path(path, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))
     if index is None:
         return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
-    data = data or Checked(path, path, held)
+    data = data or ChecksummedFile(path, path, held)
     return ByHeaders(
         path, index=index, shard=shard or path.name, columns=columns, held=held, data=data
     )

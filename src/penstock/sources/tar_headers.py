@@ -18,8 +18,8 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
+from .lru import LRUCache
 from .tar import Get, Members, sample_part
 from .tar_index import Window
 from .tar_places import merges
@@ -40,8 +40,8 @@ class ByHeaders:
         index: Path,
         shard: str,
         columns: Sequence[str] | None,
-        held: Held,
-        data: Checked,
+        held: LRUCache,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self.shard = shard
@@ -54,7 +54,7 @@ class ByHeaders:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`; neighbours are read together."""
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             offsets: Ints = self._held.get(self._index, self._offsets)

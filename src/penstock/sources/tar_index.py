@@ -57,8 +57,8 @@ class Window:
 
 def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """Our index of an archive; made if there is none, or if it is to be made again."""
-    cached = sidecar.index(origin, cache, _NAME)
-    index = sidecar.place(origin, cache, _NAME) if path == origin else cached
+    cached = sidecar.cached_index_path(origin, cache, _NAME)
+    index = sidecar.index_path(origin, cache, _NAME) if path == origin else cached
 
     def make_(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
@@ -66,7 +66,7 @@ def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = 
             found = pass_over(path, size, str(origin), progress.tell)
         return len(found.keys), encode(found, digests(found.keys))
 
-    return sidecar.kept(index, sidecar.TAR, origin, make_, otherwise=cached, rebuild=rebuild)
+    return sidecar.ensure(index, sidecar.TAR, origin, make_, fallback=cached, rebuild=rebuild)
 
 
 def pass_over(

@@ -19,7 +19,7 @@ from ..engine.base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import line_index, lines, sums
-from .checked import Checked, Wanted
+from .checksummed import ChecksummedFile, OpenRequest
 from .crc32c import Sums, crc32c
 from .example import Examples
 from .records import Records
@@ -31,7 +31,7 @@ _MASK = np.uint32(0xA282EAD8)
 _PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
-def open_tfrecord(wanted: Wanted, /) -> Records:
+def open_tfrecord(wanted: OpenRequest, /) -> Records:
     """The records of one file."""
     path, origin, columns, data = wanted.path, wanted.origin, wanted.columns, wanted.data
 
@@ -65,7 +65,7 @@ class Rows:
         return self._parse(framed[_HEAD:-4])
 
 
-def _passed(data: Checked, size: int, tell: Callable[[int], None]) -> Iterator[int]:
+def _passed(data: ChecksummedFile, size: int, tell: Callable[[int], None]) -> Iterator[int]:
     """Where each record begins; all of them are sound."""
     at, origin = 0, data.origin
     while at < size:

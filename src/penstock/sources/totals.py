@@ -96,8 +96,8 @@ class Mapped(Totals):
         def write(file: BinaryIO) -> None:
             _write(file, self._make(), self._each)
 
-        sidecar.copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
-        _, checks = sidecar.body(sidecar.stamp_of(target), sidecar.TOTALS, origin)
+        sidecar.ensure_copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
+        _, checks = sidecar.read_body(sidecar.stamp_path(target), sidecar.TOTALS, origin)
         with sidecar.storage(target), target.open("rb") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._checks = np.frombuffer(checks, "<u4")

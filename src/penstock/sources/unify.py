@@ -14,8 +14,8 @@ import numpy as np
 from ..engine.base.dtypes import EXACT
 from ..errors import DataError
 from . import sidecar
+from .cached_facts import cached_fact
 from .kinds import fits, kinds_of
-from .remember import remembered
 from .rows import arrow, numpy_dtype
 
 _LOG = logging.getLogger("penstock")
@@ -141,7 +141,7 @@ class Unified:
             )
 
         return bool(
-            remembered(
+            cached_fact(
                 paths, [sidecar.stat(path) for path in paths], f"whole numbers {name}", made, cache
             )
         )

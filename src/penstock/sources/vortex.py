@@ -15,7 +15,7 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
-from .checked import Checked, Wanted
+from .checksummed import ChecksummedFile, OpenRequest
 from .kinds import kinds_of
 from .rows import arrow, together
 from .unify import Conform
@@ -27,7 +27,7 @@ _KEPT = 64 << 20  # bytes as they lie in files, of all files of a source
 class Vortex(OfColumns):
     """One file. Its package decodes what the wanted rows need of the columns that are asked for."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: OpenRequest) -> None:
         self._data, self._shared, self._origin = wanted.data, wanted.shared, wanted.origin
         self._stat = sidecar.stat(wanted.path)
         with self._file() as file:
@@ -53,7 +53,7 @@ class Vortex(OfColumns):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`, each decoded once."""
-        with sidecar.still(self._data.path, self._stat, name=str(self._origin)):
+        with sidecar.unchanged_during(self._data.path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             rows, places = np.unique(indices, return_inverse=True)
@@ -102,7 +102,7 @@ class _Bytes:
     """The bytes of a file for the package, which reads from several threads. It knows those who
     hold it weakly only: a circle through the package would never be freed."""
 
-    def __init__(self, data: Checked, size: int) -> None:
+    def __init__(self, data: ChecksummedFile, size: int) -> None:
         self._data, self._size = weakref.ref(data), size
         self.failed: PenstockError | None = None
 
@@ -122,6 +122,6 @@ class _Bytes:
             raise
 
 
-def open_vortex(wanted: Wanted, /) -> Vortex:
+def open_vortex(wanted: OpenRequest, /) -> Vortex:
     """The rows of one file."""
     return Vortex(wanted)

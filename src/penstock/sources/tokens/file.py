@@ -17,8 +17,8 @@ from ...stores import Range, is_far
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
-from ..checked import Checked, make, of_data
-from ..held import Held, Shared
+from ..checksummed import ChecksummedFile, make, of_data
+from ..lru import LRUCache, SharedCaches
 from ..rows import mapped
 from .forms import HEAD, Form, Ids, files_of, form_of
 
@@ -44,7 +44,7 @@ class KeptEnds:
     it is needed."""
 
     def __init__(
-        self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: Held
+        self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: LRUCache
     ) -> None:
         self._path, self._origin, self._tokens, self._held = path, origin, tokens, held
         self._count = len(self.get())
@@ -57,7 +57,9 @@ class KeptEnds:
         return self._held.get(self._path, self._mapped)
 
     def _mapped(self) -> tuple[int, Ints]:
-        count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin, now=True)
+        count, body = sidecar.read_body(
+            self._path, sidecar.DOCUMENTS, self._origin, require_current=True
+        )
         ends = np.frombuffer(body, "<i8", count)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
@@ -82,7 +84,7 @@ class Measured(Protocol):
 class FarTokens:
     """The first tokens of a file in a store; a slice fetches them."""
 
-    def __init__(self, data: Checked, form: Form, length: int) -> None:
+    def __init__(self, data: ChecksummedFile, form: Form, length: int) -> None:
         self._data, self._form, self._length = data, form, length
 
     def __len__(self) -> int:
@@ -105,7 +107,12 @@ class TokenFile:
     columns = None
 
     def __init__(
-        self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared, data: Checked
+        self,
+        path: Path,
+        form: Form,
+        ends: OneEnd | KeptEnds,
+        shared: SharedCaches,
+        data: ChecksummedFile,
     ) -> None:
         self._data = data
         self._path, self._form, self._ends, self._shared = (
@@ -158,7 +165,7 @@ class TokenFile:
         )
 
     def _tokens(self) -> npt.NDArray[Any] | FarTokens:
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
         if is_far(self._path):
             return FarTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
@@ -177,7 +184,7 @@ class TokenFile:
             return 1, np.zeros(0, form.dtype)
         with sidecar.storage(self._path):
             found = mapped(self._path)
-        sidecar.unchanged(
+        sidecar.require_unchanged(
             self._path, self._stat, name=str(self._path)
         )  # what is mapped stays, also if replaced
         return 1, np.frombuffer(found, form.dtype, form.tokens, form.begin)
@@ -187,7 +194,7 @@ def open_tokens(
     path: Path,
     ids: Ids,
     cache: str | Path | None,
-    shared: Shared,
+    shared: SharedCaches,
     rebuild: bool = False,
     checksum: bool = False,
 ) -> TokenFile:
@@ -231,7 +238,7 @@ def kept_ends(
     find: Callable[[], Ints],
     tokens: tuple[Path, int] | None,
     cache: str | Path | None,
-    shared: Shared,
+    shared: SharedCaches,
     rebuild: bool,
 ) -> KeptEnds:
     """Return the ends of documents that `origin` tells, kept or found now. `tokens` are a file and
@@ -241,8 +248,11 @@ def kept_ends(
         ends = find()
         return len(ends), ends.astype("<i8").tobytes()
 
-    cached, place = sidecar.index(origin, cache, what), sidecar.place(origin, cache, what)
-    kept = sidecar.kept(place, sidecar.DOCUMENTS, origin, make, otherwise=cached, rebuild=rebuild)
+    cached, place = (
+        sidecar.cached_index_path(origin, cache, what),
+        sidecar.index_path(origin, cache, what),
+    )
+    kept = sidecar.ensure(place, sidecar.DOCUMENTS, origin, make, fallback=cached, rebuild=rebuild)
     return KeptEnds(kept, origin, tokens, shared.files)
 
 

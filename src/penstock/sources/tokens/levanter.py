@@ -25,7 +25,7 @@ from ...stores import is_far, located
 from ...types import Ints, Sizes
 from .. import meta, sidecar
 from ..chain import Chain, File, Outline
-from ..held import Held, Shared
+from ..lru import LRUCache, SharedCaches
 from .file import KeptEnds, bounds, kept_ends, lengths_of_files, of_one_type
 
 LEDGER = "shard_ledger.json"
@@ -39,7 +39,9 @@ class CacheFile:
 
     columns = None
 
-    def __init__(self, folder: Path, ends: KeptEnds, shared: Shared, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, folder: Path, ends: KeptEnds, shared: SharedCaches, dtype: np.dtype[Any]
+    ) -> None:
         self.dtype = dtype
         self._data, self._ends, self._shared = folder / _FIELD / "data", ends, shared
 
@@ -96,7 +98,7 @@ def is_cache(path: str | Path) -> bool:
 def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
     """The documents of a cache, in the order of its shards."""
     folder = located(path)
-    folders, shared = _folders(folder), Shared(Held(128), Held(0))
+    folders, shared = _folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
     files = list[File]()
     with Progress("open shards", len(folders), "files") as progress:
         for one, rows in progress.each(folders):
@@ -149,7 +151,7 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
     return shards
 
 
-def _file(folder: Path, rows: int, cache: str | Path | None, shared: Shared) -> CacheFile:
+def _file(folder: Path, rows: int, cache: str | Path | None, shared: SharedCaches) -> CacheFile:
     data = folder / _FIELD / "data"
     find = partial(_ends, folder, rows)
     ends = kept_ends(folder / LEDGER, "documents", find, None, cache, shared, False)

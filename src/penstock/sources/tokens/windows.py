@@ -14,12 +14,12 @@ from ...engine.base.dtypes import TOKENS, narrowed
 from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
-from ..bare import Bare
+from ..cached_facts import cached_fact
 from ..chain import Chain, starts_of
 from ..columnar import Arrow
 from ..identity import Digest, Known
 from ..memory import Tokens
-from ..remember import remembered
+from ..single_column import SingleColumn
 from .file import TokenFile
 
 
@@ -54,7 +54,7 @@ class Windows:
             and isinstance(store, Chain)
             and store.column
         ):
-            self._pieces = [Bare(file, store.column) for file in self._pieces]
+            self._pieces = [SingleColumn(file, store.column) for file in self._pieces]
         if len(self._pieces) and not isinstance(self._pieces[0], Joined):
             raise ConfigError(
                 f"windows: {store!r} is no token store: pack its documents, ds.pack({length})"
@@ -149,7 +149,7 @@ class Windows:
 
 
 def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
-    """The tokens of every piece; those of files are remembered, so that a later process opens none
+    """The tokens of every piece; those of files are cached_fact, so that a later process opens none
     for that."""
 
     def made() -> list[int]:
@@ -158,4 +158,4 @@ def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
     if not isinstance(store, Chain):
         return made()
     what = json.dumps(["joined tokens", store.describe(), store.asked])
-    return remembered(store.paths, store.stats, what, made, store.cache)
+    return cached_fact(store.paths, store.stats, what, made, store.cache)
