@@ -24,12 +24,12 @@ from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
 from .opener import SUMMED, Opener, alike
-from .paths import TABLES, TokenType, find, look_at, one_format
+from .paths import TABLES, TokenType, find, one_format, prefetch_stats
 from .plugins import plugin_format
 from .saved_dataset import is_saved_dataset, token_column, written
 from .select import Selected, Where, select
 from .sizes import lengths_of
-from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
+from .tokens import Ids, is_cache, lengths_of_files, open_cache, require_same_dtype
 from .unify import Tabular, Unified, has_schema
 
 __all__ = [
@@ -94,7 +94,7 @@ def open_files(
     >>> folder.cleanup()
     """
     with _looking(cache), sidecar.one_log_line():
-        look_at(
+        prefetch_stats(
             given := _given(paths)
         )  # what is an object is not asked for what may lie in folders
         return _opened(given, format, columns, cache, lengths, split, where, dtype, eos)
@@ -259,7 +259,7 @@ def _files(
             unified.add(file.own, path)
             return file
         if kind == "tokens":
-            of_one_type(file, first[0], found[0], path)
+            require_same_dtype(file, first[0], found[0], path)
         in_order = again._replace(columns=first[0].columns, types=types())
         return alike(file, first[0], found[0], path, seen) or in_order(path)
 

@@ -37,7 +37,10 @@ ALONE = "values"
 
 
 class Array(NamedTuple):
-    """Facts about one array: rows, rows per read, row type, and missing chunks out of all chunks."""
+    """Facts about one array.
+
+    `block` is the number of rows per read; `missing` of its `chunks` do not exist.
+    """
 
     rows: int
     block: int
@@ -160,14 +163,14 @@ def open_hdf5(request: OpenRequest, /) -> Arrays:
 
 
 def _file(data: ChecksummedFile) -> Any:
-    """Open a file through Python: HDF5's own lock would prevent other programs from rewriting it."""
+    """Open a file through Python, because HDF5's own lock would prevent rewriting it."""
     return _module("h5py", "hdf5", data.path).File(
         data.open() if data.known() else _UnlockedFile(data.path), "r"
     )
 
 
 class _UnlockedFile(io.FileIO):
-    """A file that closes on garbage collection and never returns a short read, which HDF5 ignores."""
+    """A file that closes on garbage collection and raises on a short read, which HDF5 ignores."""
 
     def readinto(self, buffer: Any, /) -> int:
         count, length = super().readinto(buffer), memoryview(buffer).nbytes
@@ -242,7 +245,10 @@ def _dataset(data: ChecksummedFile, name: str) -> Any:
 
 
 def open_zarr(request: OpenRequest, /) -> Arrays:
-    """Open a Zarr folder by its metadata file; a folder that is one array has the column `values`."""
+    """Open a Zarr folder by the path of its metadata file.
+
+    The column of a folder that is a single array is `values`.
+    """
     path, columns = request.path, request.columns
     zarr = _module("zarr", "zarr", path)
     for name in ("zarr.json", ".zarray"):
@@ -286,7 +292,7 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
 def _require_unchanged_chunks(
     path: Path, newest: Stat, complete: frozenset[str], name: str, node: Any, start: int, stop: int
 ) -> None:
-    """Raise if a chunk was written or removed since the array was opened: it would read differently."""
+    """Raise if a chunk was written or removed since the array was opened."""
     sizes = getattr(node, "shards", None) or node.chunks
     folder = path.parent if name == ALONE else path.parent / name
     grid = [

@@ -160,7 +160,7 @@ class Opener(NamedTuple):
             text=kind == "text",
             columns=columns,
             cache=cache,
-            held=shared.files,
+            mapped_files=shared.files,
             rebuild=rebuild,
             offsets=offsets,
             data=data,

@@ -164,7 +164,9 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
         raise ConfigError(
             f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file"
         )
-    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=LRUCache(1))
+    rows = lines.open_lines(
+        file, file, text=False, columns=None, cache=cache, mapped_files=LRUCache(1)
+    )
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         size = sidecar.stat(index).size

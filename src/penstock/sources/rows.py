@@ -1,4 +1,4 @@
-"""Convert Arrow columns to rows: dicts of Python values, with NumPy arrays for lists of numbers."""
+"""Arrow columns as rows: dicts of Python values, with arrays for lists of numbers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def open_tfrecord(wanted: OpenRequest, /) -> Records:
     index = line_index.make_index(
         path, origin, cache=wanted.cache, rebuild=wanted.rebuild, what="records", find=offsets_of
     )
-    offsets = lines.Kept(index, origin, wanted.shared.files)
+    offsets = lines.IndexedOffsets(index, origin, wanted.shared.files)
     rows = Rows(Examples(None if columns is None else list(columns)))
     return Records(
         path,
