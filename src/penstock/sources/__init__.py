@@ -282,7 +282,7 @@ def _files(
             ]
         return files, outline_of(files, found)
     known = catalog.of(
-        found, opener.kept(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
+        found, opener.catalog_kind(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
     )
     if kind in TABLES and opener.bare is None:
         columns = known.columns
@@ -408,7 +408,7 @@ def index_files(
         measured=lengths,
     )
     if each is not None:
-        together = len(found) >= catalog.MANY and opener.kept().small
+        together = len(found) >= catalog.MANY and opener.catalog_kind().small
         sizes = {path: sidecar.stat(path).size for path in found}
         largest = sorted(
             found, key=sizes.__getitem__, reverse=True
@@ -450,5 +450,7 @@ def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int 
     True
     """
     return catalog.rows_of(
-        found, Opener(kind, None, cache, SharedCaches(LRUCache(1), LRUCache(1))).kept(), cache
+        found,
+        Opener(kind, None, cache, SharedCaches(LRUCache(1), LRUCache(1))).catalog_kind(),
+        cache,
     )

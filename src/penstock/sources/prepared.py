@@ -19,7 +19,7 @@ from . import checksummed, lines, meta, sidecar
 from .braces import braces
 from .chain import Chain, File, outline_of
 from .lru import LRUCache
-from .tar_file import Without, open_indexed, open_tar
+from .tar_file import ExcludingTar, open_indexed, open_tar
 
 _HELD = 256 << 20  # bytes of indexes
 
@@ -82,7 +82,7 @@ class Prepared:
             raise DataError(
                 f"the sample {missing[0]!r} is to be excluded, but is not here", where=str(path)
             )
-        return Without(file, found.values())
+        return ExcludingTar(file, found.values())
 
     def _counted(self, shard: str, file: File) -> File:
         if len(file) != self.counts[shard]:
