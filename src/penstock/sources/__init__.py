@@ -290,7 +290,7 @@ def _files(
         columns = lines.text_columns(columns, found[0])
     outline = Outline(known.rows, columns, known.stats)
     last = again._replace(columns=columns, types=known.types, schema=known.arrow_schema())
-    return catalog.Late(found, known, last), outline
+    return catalog.LazyFiles(found, known, last), outline
 
 
 class _Reopened(Sequence[Tabular]):

@@ -232,7 +232,7 @@ def open_tar(
         origin=origin,
         shard=shard or origin.name,
         columns=columns,
-        held=held,
+        cache=held,
         data=data,
     )
 
@@ -254,5 +254,5 @@ def open_indexed(
         return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
     data = data or ChecksummedFile(path, path, held)
     return ByHeaders(
-        path, index=index, shard=shard or path.name, columns=columns, held=held, data=data
+        path, index=index, shard=shard or path.name, columns=columns, cache=held, data=data
     )

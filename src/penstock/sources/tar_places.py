@@ -203,21 +203,21 @@ def decode(rows: int, body: bytes | memoryview, size: int) -> TarIndex:
     )
 
 
-def near(starts: Ints, sizes: Ints, gap: int, alone: int, most: int) -> tuple[Ints, Ints, Ints]:
-    """What is read together: parts less than `gap` bytes apart and smaller than `alone`, about
-    `most` bytes at a time. Where each such run begins and ends in the file, and how many parts it
-    has.
+def near(starts: Ints, sizes: Ints, gap: int, alone: int, limit: int) -> tuple[Ints, Ints, Ints]:
+    """Group nearby parts into reads; return start, end and number of parts of each read.
+
+    A read joins parts less than `gap` bytes apart and smaller than `alone`, about `limit` bytes in all.
 
     >>> near(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
     (array([  0, 900]), array([ 15, 905]), array([2, 1]))
     """
     ends = starts + sizes
-    apart = (
+    starts_read = (
         (starts[1:] > ends[:-1] + gap)
         | (starts[1:] < ends[:-1])
-        | (starts[1:] // most != starts[:-1] // most)
+        | (starts[1:] // limit != starts[:-1] // limit)
     )
     large = sizes >= alone
-    cuts = np.flatnonzero(np.concatenate([[True], apart | large[1:] | large[:-1]]))
-    lasts = np.concatenate([cuts[1:], [len(starts)]])
-    return starts[cuts], ends[lasts - 1], lasts - cuts
+    firsts = np.flatnonzero(np.concatenate([[True], starts_read | large[1:] | large[:-1]]))
+    lasts = np.concatenate([firsts[1:], [len(starts)]])
+    return starts[firsts], ends[lasts - 1], lasts - firsts
