@@ -77,7 +77,8 @@ def test_nothing_but_metadata_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
     for pattern in ("", "*.json", "**"):
         with pytest.raises(
-            ConfigError, match=r"only what is kept beside it \(dataset_info.json\): name a file"
+            ConfigError,
+            match=r"only files that tools keep beside it \(dataset_info.json\): name a file",
         ):
             ps.read(tmp_path / pattern)
 
@@ -280,7 +281,9 @@ def test_packed_data_that_is_not_read_is_not_left_out_of_a_folder_in_silence(
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / name).write_bytes(b"packed")
-    with pytest.raises(ConfigError, match=rf"holds packed data that is not read \({name}\)"):
+    with pytest.raises(
+        ConfigError, match=rf"holds compressed data that Penstock does not read \({name}\)"
+    ):
         ps.read(tmp_path)
 
 

@@ -396,7 +396,7 @@ def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(
     data.write_bytes(data.read_bytes().replace(b"57", b"58"))
     os.utime(data, ns=(times, times))
     with pytest.raises(
-        DataError, match=r"code\.jsonl: bytes 0 to 4,095 are not what they were when it was indexed"
+        DataError, match=r"code\.jsonl: bytes 0 to 4,095 changed since the file was indexed"
     ):
         whole(data)
 

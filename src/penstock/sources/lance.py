@@ -1,5 +1,7 @@
-"""Lance datasets, through their own package: rows by number, of the version that was the latest
-when it was opened."""
+"""Lance datasets, read at random through their own package.
+
+A source reads the version that was the latest when it was opened.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from .rows import together
 
 
 class Lance(OfColumns):
-    """One version of a dataset, whose manifest `path` is. Rows are as those of Arrow files."""
+    """One version of a dataset, given by the path of its manifest; rows are as in Arrow files."""
 
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
         self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
@@ -40,7 +42,7 @@ class Lance(OfColumns):
         return self._rows
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`."""
+        """Return the rows at `indices`."""
         with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
@@ -61,6 +63,6 @@ class Lance(OfColumns):
         return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
 
 
-def open_lance(wanted: OpenRequest, /) -> Lance:
-    """The rows of one dataset, in the version of this manifest."""
-    return Lance(wanted.path, columns=wanted.columns, shared=wanted.shared)
+def open_lance(request: OpenRequest, /) -> Lance:
+    """Open one dataset, in the version of this manifest."""
+    return Lance(request.path, columns=request.columns, shared=request.shared)

@@ -44,7 +44,11 @@ class Tree(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The content of an `index.json`: rows per chunk, formats of leaves, their tree, token chunks."""
+    """The content of an `index.json`.
+
+    `rows` maps chunks to their rows, `formats` are those of the leaves, and `tokens` is true for chunks
+    of tokens.
+    """
 
     rows: Mapping[str, int]
     formats: list[str]

@@ -64,4 +64,4 @@ def mapping(value: Any, where: Path, name: str = "") -> Mapping[str, Any]:
             f"{name or 'the file'} must be a mapping, not {type(value).__name__}",
             where=str(where),
         )
-    return {str(key): value for key, value in cast("Mapping[Any, Any]", value).items()}
+    return {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}

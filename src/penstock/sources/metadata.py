@@ -1,4 +1,7 @@
-"""Names of files that other tools leave beside data: descriptions, indexes, markers, partial files."""
+"""Names of files that other tools leave beside data.
+
+Such files are descriptions, indexes, markers and partial files.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
 
 
 def is_metadata(path: PurePath, asked: str = "") -> bool:
-    """Return whether the name of a file, or of one of its folders, is that of metadata of a known tool.
+    """Return whether a file or one of its folders is named like metadata of a known tool.
 
     A file named `asked` counts as data.
 

@@ -10,7 +10,9 @@ from .paths import KINDS, PACKED
 
 
 def name_of(given: Sequence[str | Path], files: Sequence[Path]) -> str:
-    """Return a default name: that of the only folder given, of the only file, or of the first folder.
+    """Return a default name for a source.
+
+    It is the name of the only folder given, or else of the only file, or of the first file's folder.
 
     >>> name_of(["data/*"], [Path("data/code.jsonl.gz")])
     'code'
