@@ -249,7 +249,7 @@ def planted_link_in_the_cache(at: Path) -> None:
     victim = at / "victim"
     victim.write_text("mine")
     (at / "x.txt.gz").write_bytes(gzip.compress(b"one\n"))
-    folder = sidecar.folder(at / "x.txt.gz", at / "cache")
+    folder = sidecar.cache_folder(at / "x.txt.gz", at / "cache")
     folder.mkdir(parents=True)
     for name in ("x.txt", "x.txt.penstock-stamp", ".x.txt.gz.penstock-lines", ".x.txt.tmp"):
         (folder / name).symlink_to(victim)
@@ -262,7 +262,7 @@ def planted_copy_of_another_file(at: Path) -> None:
     for name, body in (("a", b"one\n"), ("b", b"two\n")):
         (at / f"{name}.txt.gz").write_bytes(gzip.compress(body))
         whole(at / f"{name}.txt.gz", cache=at / "cache")
-    copy = sidecar.folder(at / "a.txt.gz", at / "cache") / "a.txt"
+    copy = sidecar.cache_folder(at / "a.txt.gz", at / "cache") / "a.txt"
     copy.write_bytes(b"two\n")
     whole(at / "a.txt.gz", cache=at / "cache")
 
@@ -271,9 +271,9 @@ def poisoned_index(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    index = sidecar.place(path, None)
+    index = sidecar.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    sidecar.keep(index, sidecar.LINES, sidecar.stat(path), 2, body, False)
+    sidecar.write(index, sidecar.LINES, sidecar.stat(path), 2, body, False)
     whole(path)
 
 
@@ -281,7 +281,7 @@ def index_that_claims_much(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    sidecar.keep(sidecar.place(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False)
+    sidecar.write(sidecar.index_path(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False)
     whole(path)
 
 

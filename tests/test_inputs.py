@@ -733,7 +733,7 @@ def test_a_long_message_keeps_its_ends() -> None:
         ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
         (
             pa.table({"a": [1]}),
-            "is no path; give texts or pathlib.Path, one or a list of them; of samples in memory",
+            "is no path; give texts or pathlib.Path, one or a list of them; for samples in memory",
         ),
         (b"a.jsonl", "read(b'a.jsonl'): b'a.jsonl' is no path"),
         ("a\0b.jsonl", "'a\\x00b.jsonl': no file can have this name"),

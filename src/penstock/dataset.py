@@ -76,7 +76,7 @@ from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
-from .sources.filed import file_and_row
+from .sources.row_files import file_and_row
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")

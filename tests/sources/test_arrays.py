@@ -80,7 +80,7 @@ def test_groups_columns_and_lengths_that_differ(write: Write, tmp_path: Path) ->
     assert rows(path, columns=["z"]) == [{"z": i} for i in range(4)]
     with pytest.raises(
         ConfigError,
-        match=r"must have rows, and all as many: in/x has 9, in/y has 9, scalar has 1, z has",
+        match=r"must have equal numbers of rows, at least one: in/x has 9, in/y has 9, scalar has 1, z has",
     ):
         open_files(path)
     with pytest.raises(ConfigError, match=r"there is no array 'in' with rows"):
@@ -122,7 +122,8 @@ def test_what_leads_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file.create_dataset("out", (3,), "i8", external=[(str(tmp_path / "raw"), 0, 24)])
     with pytest.raises(
-        ConfigError, match=r"a\.h5: the data of 'out' lies in other files, which are not read"
+        ConfigError,
+        match=r"a\.h5: the data of 'out' lies in other files, which Penstock does not read",
     ):
         open_files(path)
     with h5py.File(path, "a") as file:
@@ -296,7 +297,7 @@ def test_chunks_that_are_not_there_are_said_once(write: Write, tmp_path: Path) -
         else:
             max(path.rglob("[0-9]*"), key=lambda each: int(each.name)).unlink()
     with pytest.warns(
-        UserWarning, match=r"a\..*, x: 1 of \d+ chunks are not there and read as the fill value"
+        UserWarning, match=r"a\..*, x: 1 of \d+ chunks are missing and read as the fill value"
     ) as said:
         found = rows(paths)
     assert len(said) == 1 and len(found) == 60 and found[0]["x"] == 1 and found[29]["x"] == 0
@@ -306,7 +307,7 @@ def test_a_dataset_that_was_never_written_is_said(tmp_path: Path) -> None:
     with h5py_file(tmp_path / "a.h5") as file:
         file["x"] = np.arange(3)
         file.create_dataset("y", (3,), "f4")
-    with pytest.warns(UserWarning, match="a.h5, y: 1 of 1 chunks are not there"):
+    with pytest.warns(UserWarning, match="a.h5, y: 1 of 1 chunks are missing"):
         assert rows(tmp_path / "a.h5")[2] == {"x": 2, "y": 0.0}
     assert rows(tmp_path / "a.h5", columns=["x"])[2] == {"x": 2}
 

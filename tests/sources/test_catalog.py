@@ -215,7 +215,7 @@ def test_a_damaged_catalog_is_refused_and_made_again(tmp_path: Path) -> None:
     body = bytearray(kept.read_bytes())
     for damaged in (bytes(body[:100]), bytes(body[:-1]) + bytes([body[-1] ^ 1]), b""):
         kept.write_bytes(damaged)
-        with pytest.raises(DataError, match="is damaged or not ours: delete it"):
+        with pytest.raises(DataError, match="is damaged, or Penstock did not write it: delete it"):
             open_files(folder)
     assert index_lines(folder, rebuild=True) == len(rows)
     assert all_of(open_files(folder)) == rows

@@ -182,7 +182,7 @@ def test_files_must_agree_in_their_columns(tmp_path: Path, kind: str) -> None:
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "file", pa.table([[1], [2]], ["a", "a"]))
-    with pytest.raises(DataError, match="two columns have one name: a, a"):
+    with pytest.raises(DataError, match="two columns have the same name, of a, a"):
         open_files(path)
 
 

@@ -125,7 +125,7 @@ def test_a_window_that_is_too_large_is_no_damage(before: bytes, tmp_path: Path, 
     path = tmp_path / "code.jsonl.zst"
     path.write_bytes(before + long(28))
     with pytest.raises(
-        DataError, match=r"code\.jsonl\.zst: it need not be damaged: .*--long=31 code\.jsonl\.zst"
+        DataError, match=r"code\.jsonl\.zst: it may be intact: .*--long=31 code\.jsonl\.zst"
     ):
         open_files(path)
     assert kept(home) == []
@@ -142,7 +142,9 @@ def test_a_stale_copy_is_made_again_and_a_spoiled_one_refused(
     assert len(whole(path)) == 6000
     (copy,) = (home / ".cache" / "penstock").rglob("code.jsonl")
     copy.write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=rf"{copy}, kept for this file, is damaged or not ours"):
+    with pytest.raises(
+        DataError, match=rf"{copy}, kept for this file, is damaged, or Penstock did not write it"
+    ):
         open_files(path)
     copy.unlink()
     assert len(whole(path)) == 6000
@@ -298,7 +300,7 @@ def test_a_column_that_changes_its_type_late_is_that_type_throughout(tmp_path: P
         (b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
         (b"", "Empty CSV file"),
         (b"a,a\n1,2\n", "the header names a twice"),
-        (b"a,b\n1,\xff\n", "the column 'b' holds bytes that are not UTF-8"),
+        (b"a,b\n1,\xff\n", "the column 'b' contains bytes that are not UTF-8"),
     ],
 )
 def test_csv_that_cannot_be_read_is_named(

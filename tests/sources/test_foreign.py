@@ -87,7 +87,7 @@ def test_a_footer_that_names_a_batch_twice_is_refused(tmp_path: Path) -> None:
     )
     at = POLARS.rindex(struct.pack("<q", second))
     path.write_bytes(POLARS[:at] + struct.pack("<q", first) + POLARS[at + 8 :])
-    with pytest.raises(DataError, match="lies in another one"):
+    with pytest.raises(DataError, match="overlaps another one"):
         rows(path)
 
 

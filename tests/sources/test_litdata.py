@@ -178,7 +178,7 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
         ({"data_spec": "{"}, "is no index of LitData"),
         (
             {"data_spec": '[1, {"type": "os.system", "context": "x", "children_spec": []}]'},
-            "items are made of os.system",
+            "items contain os.system",
         ),
         (
             {

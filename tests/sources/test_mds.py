@@ -156,11 +156,11 @@ WRONG = {
     ),
     "less": (lambda shards: shards[0].update(samples=-1), "rows"),
     "bytes": (lambda shards: shards[0]["raw_data"].update(bytes=7), "its index.json says 7"),
-    "version": (lambda shards: shards[0].update(version=3), "what is read is version 2"),
+    "version": (lambda shards: shards[0].update(version=3), "Penstock reads version 2"),
     "names": (lambda shards: shards[0]["column_names"].pop(), "is no index of MDS shards"),
     "renamed": (
         lambda shards: shards[0].update(column_names=list("abcdef")),
-        "are not those of its index.json|columns",
+        "differ from those in its index.json|columns",
     ),
     "packed": (lambda shards: shards[0]["raw_data"].update(basename="x.mds.br"), "missing"),
     "text": (lambda shards: shards.__setitem__(0, "x"), "is no index of MDS shards"),
@@ -281,7 +281,7 @@ def test_a_compression_that_is_not_read_is_named(packed: str, tmp_path: Path) ->
         folder, lambda shards: shards[0].update(zip_data={"basename": f"shard.00000.mds.{packed}"})
     )
     with pytest.raises(
-        ConfigError, match=f"MDS packed as {packed} is not read: pack it as zstd or gz"
+        ConfigError, match=f"does not read MDS compressed as {packed}: compress it as zstd or gz"
     ):
         open_files(folder)
 

@@ -112,7 +112,7 @@ def test_many_rows_are_asked_for_at_once() -> None:
     Memory(many).read(ORDER)
     assert many.calls == 1
     with pytest.raises(
-        DataError, match=r"test_memory\.Many: __getitems__ gave 3 samples for 5 indices"
+        DataError, match=r"test_memory\.Many: __getitems__ returned 3 samples for 5 indices"
     ):
         Memory(Many(lose=2)).read(ORDER)
 
@@ -180,7 +180,7 @@ def test_lengths() -> None:
         )
     assert Memory(Sized(None)).lengths() is None
     for bad in ([1] * 9, [1.5] * 10, [-1] * 10, [[1]] * 10):
-        with pytest.raises(DataError, match="10 integers, none negative, are needed"):
+        with pytest.raises(DataError, match="return 10 integers, none negative"):
             Memory(Sized(bad)).lengths()
 
 
@@ -301,7 +301,7 @@ def test_a_stream_is_one_shard() -> None:
 
 def test_a_stream_that_got_shorter_is_refused() -> None:
     with pytest.raises(
-        DataError, match="it ended after 5 samples, where row 6 was to be found again"
+        DataError, match="it ended after 5 samples, before row 6 of the saved state"
     ):
         Iterable(lambda: range(5)).open("stream", 6)
 

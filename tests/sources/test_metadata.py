@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.sources import loose, metadata
+from penstock.sources import file_samples, metadata
 
 LINES = '{"n": 1}\n{"n": 2}\n'
 BESIDE = (
@@ -77,7 +77,8 @@ def test_nothing_but_metadata_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
     for pattern in ("", "*.json", "**"):
         with pytest.raises(
-            ConfigError, match=r"only what is kept beside it \(dataset_info.json\): name a file"
+            ConfigError,
+            match=r"only files that tools keep beside it \(dataset_info.json\): name a file",
         ):
             ps.read(tmp_path / pattern)
 
@@ -116,7 +117,9 @@ def test_a_folder_of_media_has_no_sample_of_metadata(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"..")
     for name in ("README.md", "Thumbs.db", ".DS_Store", "dataset_info.json"):
         (tmp_path / name).write_text("about")
-    assert [sample["__key__"] for sample in loose.folder(tmp_path).read(np.arange(1))] == ["a"]
+    assert [sample["__key__"] for sample in file_samples.folder(tmp_path).read(np.arange(1))] == [
+        "a"
+    ]
 
 
 @pytest.mark.parametrize("pattern", ["", "*"])
@@ -177,7 +180,7 @@ def test_a_glob_that_spells_the_name_of_a_file_reads_it(tmp_path: Path, name: st
 def test_parts_of_loose_samples_that_end_like_metadata_are_kept(tmp_path: Path) -> None:
     for name in ("1.jpg", "1.metadata.json", "1.labels.txt", "1.idx"):
         (tmp_path / name).write_bytes(b"x")
-    assert loose.folder(tmp_path).read(np.array([0]))[0].keys() == {
+    assert file_samples.folder(tmp_path).read(np.array([0]))[0].keys() == {
         "__key__",
         "jpg",
         "metadata.json",
@@ -278,7 +281,9 @@ def test_packed_data_that_is_not_read_is_not_left_out_of_a_folder_in_silence(
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / name).write_bytes(b"packed")
-    with pytest.raises(ConfigError, match=rf"holds packed data that is not read \({name}\)"):
+    with pytest.raises(
+        ConfigError, match=rf"holds compressed data that Penstock does not read \({name}\)"
+    ):
         ps.read(tmp_path)
 
 

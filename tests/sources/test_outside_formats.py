@@ -112,7 +112,7 @@ def test_an_installed_format_is_found_by_ending_and_by_name(tmp_path: Path) -> N
     )
     assert named[1] == rows[1]
     assert dataset[1] == ["x", "y"] and other[1] == ["p", "q"]
-    assert "columns= does not go with a format of your own: pages says what a file gives" in wrong
+    assert "columns= does not apply to a custom format: the function pages decides" in wrong
 
 
 def test_a_mixture_file_names_it_by_the_ending(tmp_path: Path) -> None:

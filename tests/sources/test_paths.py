@@ -120,7 +120,7 @@ def test_a_name_with_a_brace_or_a_star_means_itself(tmp_path: Path) -> None:
 
 
 def test_duplicates_are_refused_by_name(data: Path) -> None:
-    with pytest.raises(ConfigError, match=r"1\.jsonl' is meant twice"):
+    with pytest.raises(ConfigError, match=r"1\.jsonl' is named twice"):
         find([str(data / "a" / "*.jsonl"), data / "a" / "1.jsonl"])
     with pytest.raises(ConfigError, match="meant twice"):
         find([str(data / "a" / "1.jsonl"), str(data / "b" / ".." / "a" / "1.jsonl")])
@@ -141,7 +141,7 @@ def test_two_links_to_one_file_are_two_files(tmp_path: Path) -> None:
         (tmp_path / "data" / ("last.jsonl" if target == "1.jsonl" else "more.jsonl")).symlink_to(
             target
         )
-        with pytest.raises(ConfigError, match=r"(last|more)\.jsonl' is meant twice"):
+        with pytest.raises(ConfigError, match=r"(last|more)\.jsonl' is named twice"):
             find(tmp_path / "data")
 
 

@@ -186,10 +186,10 @@ def test_what_is_excluded(tmp_path: Path, exclude: list[str], train: list[str]) 
     [
         (
             ["9.tar"],
-            r"split\.json: '9\.tar' is to be excluded, but is neither a shard nor a sample",
+            r"split\.json: the excluded name '9\.tar' is neither a shard nor a sample",
         ),
-        (["9.tar/00001"], "is to be excluded, but is neither"),
-        (["1.tar/00007"], r"1\.tar: the sample '00007' is to be excluded, but is not here"),
+        (["9.tar/00001"], "the excluded name .* is neither"),
+        (["1.tar/00007"], r"1\.tar: the excluded sample '00007' does not exist in this shard"),
         (["1.tar/{0..9999999}"], "means more than 1,000,000 names"),
     ],
 )
@@ -206,7 +206,7 @@ def test_an_exclusion_that_excludes_nothing_is_an_error(
 def test_shards_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path / "out.tar", some(2))
     root = folder(tmp_path / "x", counts={name: 2}, splits={"train": [name]})
-    with pytest.raises(DataError, match="does not lie below this folder, and is not read"):
+    with pytest.raises(DataError, match="does not lie below this folder: move it there"):
         ps.read(root)
 
 
@@ -222,8 +222,8 @@ def test_configs_outside_of_the_folder_are_refused(tmp_path: Path, name: str) ->
     ("info", "message"),
     [
         ("{", r"\.info\.json: cannot be read"),
-        ("[]", r"\.info\.json: the file must be a mapping, it is list"),
-        ("{}", "shard_counts must be a mapping, it is NoneType"),
+        ("[]", r"\.info\.json: the file must be a mapping, not list"),
+        ("{}", "shard_counts must be a mapping, not NoneType"),
         ({"shard_counts": {"0.tar": "2"}}, "the shard '0.tar' has '2' samples"),
         ({"shard_counts": {"0.tar": -1}}, "has -1 samples"),
         ({"shard_counts": {"0.tgz": 2}}, "'0.tgz' is no plain .tar: unpack it"),
@@ -259,7 +259,7 @@ def test_a_folder_that_was_not_prepared_to_its_end(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
     (root / ".nv-meta/split.json").unlink()
     with pytest.raises(
-        ConfigError, match=r"not prepared to its end: there is no split\.yaml or split\.json"
+        ConfigError, match=r"prepared incompletely: split\.yaml or split\.json is missing"
     ):
         ps.read(root)
     shutil.rmtree(root / ".nv-meta")
@@ -274,7 +274,7 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
     calls: list[tuple[str, Callable[[], Any]]] = [
         (
-            "split='train': only a folder that Energon prepared, or one of datasets by split, has splits",
+            "split='train': .* has no split of this name; splits exist in folders",
             lambda: ps.read(root / "0.tar", split="train"),
         ),
         ("lengths= does not go with", lambda: ps.read(root, lengths="json")),

@@ -188,7 +188,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_index_is_refused(data: Path, damage: Callable[[bytes], bytes]) -> None:
     whole(data)
     beside(data).write_bytes(damage(beside(data).read_bytes()))
-    with pytest.raises(DataError, match="damaged or not ours") as caught:
+    with pytest.raises(DataError, match="damaged, or Penstock did not write it") as caught:
         open_files(data)
     assert str(beside(data)) in str(caught.value)
     index_lines(data, rebuild=True)
@@ -198,21 +198,21 @@ def test_a_damaged_index_is_refused(data: Path, damage: Callable[[bytes], bytes]
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_no_index(data: Path, make: Callable[[Path], None]) -> None:
     make(beside(data))
-    with pytest.raises(DataError, match="damaged or not ours"):
+    with pytest.raises(DataError, match="damaged, or Penstock did not write it"):
         open_files(data)
     make(other := data.with_name("other"))
-    with pytest.raises(DataError, match="damaged or not ours"):
-        sidecar.body(other, sidecar.LINES, data)
+    with pytest.raises(DataError, match="damaged, or Penstock did not write it"):
+        sidecar.read_body(other, sidecar.LINES, data)
 
 
 @pytest.mark.parametrize("value", [3, 5, 0, 2**63 - 1, 2**64 - 1, 10**6])
 def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int) -> None:
     whole(data)
-    rows, kept = sidecar.body(beside(data), sidecar.LINES, data)
+    rows, kept = sidecar.read_body(beside(data), sidecar.LINES, data)
     body = (
         bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
     )  # made to deceive: its digest is right
-    sidecar.keep(beside(data), sidecar.LINES, sidecar.stat(data), rows, body, False)
+    sidecar.write(beside(data), sidecar.LINES, sidecar.stat(data), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="are not those of this file"):
         source.read(np.array([0, 1]))
@@ -377,8 +377,8 @@ def test_nothing_is_kept_in_folders_of_the_system_or_of_others(
     monkeypatch.setenv("HOME", str(home))
     if os.geteuid() == 0:
         os.chown(data.parent, 65534, -1)
-        assert sidecar.place(data, home / "other", "lines").is_relative_to(home)
-        assert sidecar.place(data, None, "tar").is_relative_to(home)
+        assert sidecar.index_path(data, home / "other", "lines").is_relative_to(home)
+        assert sidecar.index_path(data, None, "tar").is_relative_to(home)
 
 
 def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(
@@ -396,7 +396,7 @@ def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(
     data.write_bytes(data.read_bytes().replace(b"57", b"58"))
     os.utime(data, ns=(times, times))
     with pytest.raises(
-        DataError, match=r"code\.jsonl: bytes 0 to 4,095 are not what they were when it was indexed"
+        DataError, match=r"code\.jsonl: bytes 0 to 4,095 changed since the file was indexed"
     ):
         whole(data)
 

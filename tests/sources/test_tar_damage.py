@@ -19,7 +19,7 @@ from archives import expected, samples, some, special, write
 from penstock.engine.base import seams
 from penstock.errors import DataError, PenstockError
 from penstock.sources import index_lines, open_files, sidecar, tar_index
-from penstock.sources.held import Held
+from penstock.sources.lru import LRUCache
 from penstock.sources.tar_file import open_tar
 
 LONG = [
@@ -41,7 +41,7 @@ def test_a_bad_header_in_the_middle_is_no_end(tmp_path: Path) -> None:
         assert len(archive.getmembers()) == 15
     with pytest.raises(
         DataError,
-        match=rf"x\.tar, byte {at}: no tar header where one must be: the archive is damaged",
+        match=rf"x\.tar, byte {at}: a tar header is missing here: the archive is damaged",
     ):
         open_files(path)
 
@@ -168,7 +168,7 @@ def test_what_follows_the_end(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(one + two)  # webdataset gives the first two samples, and no word
     with pytest.raises(
-        DataError, match="data follows the end of the archive: several archives in one file"
+        DataError, match="data follows the end of the archive: split several archives in one file"
     ):
         open_files(path)
     path.write_bytes(
@@ -252,9 +252,7 @@ def test_hard_links_of_gnu_tar_are_refused(tmp_path: Path) -> None:
 
 def test_parts_may_not_take_our_names(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("1.__key__", b"2")])
-    with pytest.raises(
-        DataError, match="the part '__key__' of '1.__key__' has a name that is kept for the reader"
-    ):
+    with pytest.raises(DataError, match="the part '__key__' of '1.__key__' has a reserved name"):
         open_files(path)
 
 
@@ -274,7 +272,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
     write(path, some(5))
     assert samples(path) == expected(some(5), "x.tar")
     index.write_bytes(index.read_bytes()[:-8])
-    with pytest.raises(DataError, match="is damaged or not ours"):
+    with pytest.raises(DataError, match="is damaged, or Penstock did not write it"):
         open_files(path)
 
 
@@ -429,7 +427,7 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path)
-    file = open_tar(path, path, columns=None, cache=None, held=Held(4))
+    file = open_tar(path, path, columns=None, cache=None, held=LRUCache(4))
     assert file.find(["00003"]) == {"00003": 3}
     assert ours(path)
 
@@ -438,6 +436,6 @@ def test_errors_are_of_our_kind(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no archive at all" * 100)
     with pytest.raises(
         PenstockError,
-        match="no tar header where one must be: the archive is damaged, or it is none",
+        match="a tar header is missing here: the archive is damaged, or it is none",
     ):
         open_files(tmp_path / "x.tar")

@@ -377,7 +377,7 @@ def test_arrays_that_are_no_tokens(array: npt.NDArray[Any], said: str, tmp_path:
 
 def test_a_type_that_the_file_does_not_have(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(4, dtype=np.uint32))
-    with pytest.raises(ConfigError, match="dtype='uint16' was asked for, but it holds uint32"):
+    with pytest.raises(ConfigError, match="dtype='uint16' does not fit, the file holds uint32"):
         open_files(tmp_path / "x.npy", dtype="uint16")
     np.save(tmp_path / "y.npy", np.arange(4, dtype=np.uint16))
     with pytest.raises(DataError, match="its tokens are uint16, those of .*x.npy are uint32"):
@@ -480,7 +480,7 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
     ledger = stores / "levanter-sharded/shard_ledger.json"
     said = json.loads(ledger.read_bytes())
     for change, error, text in (
-        ({"is_finished": False}, ConfigError, "did not write this cache to its end"),
+        ({"is_finished": False}, ConfigError, "this cache of Levanter's is incomplete"),
         ({"total_num_rows": 7}, DataError, "do not hold the 7 rows"),
         (
             {"finished_shards": ["../levanter"], "shard_rows": {"../levanter": 10}},
@@ -509,7 +509,7 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
         stores / "levanter-sharded/00000_a/input_ids",
         dirs_exist_ok=True,
     )
-    with pytest.raises(DataError, match="its offsets are not those of 5 rows"):
+    with pytest.raises(DataError, match="its offsets do not describe 5 rows"):
         open_files(stores / "levanter-sharded", cache=stores / "cache")
 
 
@@ -600,7 +600,7 @@ def test_headers_are_no_tokens(tool: str, tmp_path: Path) -> None:
         ids[:5].tolist(),
         ids[4:9].tolist(),
     ]
-    with pytest.raises(ConfigError, match=f"dtype='int64' was asked for, but it holds {dtype}"):
+    with pytest.raises(ConfigError, match=f"dtype='int64' does not fit, the file holds {dtype}"):
         ps.read(path, dtype="int64")
     headed(tmp_path / "fineweb_train_000002.bin", ids[:7], head[0], head[1], 7, *head[3:])
     assert [len(each) for each in ps.read(tmp_path)] == [500, 7]
@@ -628,7 +628,7 @@ def test_questions_of_an_evaluation_are_no_documents(tmp_path: Path) -> None:
     path = headed(
         tmp_path / "hellaswag_val.bin", np.full(50, 65_535, np.uint16), 20240522, 1, 5, 100
     )
-    with pytest.raises(DataError, match="questions of an evaluation"):
+    with pytest.raises(DataError, match="evaluation questions"):
         open_files(path, dtype="uint16")
 
 
@@ -650,7 +650,7 @@ def test_a_table_of_tokens_of_another_width_is_refused(tmp_path: Path) -> None:
     np.arange(8, dtype=np.uint32).tofile(tmp_path / "x.npy")
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"0,3\n3,8\n"))
     with pytest.raises(
-        DataError, match="its documents hold 8 tokens, x.npy holds 16: .*dtype= is another"
+        DataError, match="its documents have 8 tokens, x.npy has 16: .*dtype= is wrong"
     ):
         open_files(tmp_path / "x.npy", dtype="uint16")
 

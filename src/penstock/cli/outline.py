@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.base.seams import world
-from penstock.sources import Chain, checked, open_files
-from penstock.sources.held import Held
-from penstock.sources.store import says_itself
+from penstock.sources import Chain, checksummed, open_files
+from penstock.sources.lru import LRUCache
+from penstock.sources.saved_dataset import is_saved_dataset
 
 _OWN = ("tfrecord", "array_record")  # formats with checksums of their own
 _INDEXED = ("jsonl", "text", "csv")  # whose indexes and copies hold checksums
@@ -32,7 +32,7 @@ def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dic
         "bytes": sum(sizes),
         "columns": _columns(chain),
         "checksums": _checksums(chain, cache),
-        "written_by_penstock": len(paths) == 1 and says_itself(paths[0]),
+        "written_by_penstock": len(paths) == 1 and is_saved_dataset(paths[0]),
         "tokens": None
         if lengths is None or not len(lengths)
         else _lengths(np.asarray(lengths[:]), chain.column),
@@ -66,7 +66,9 @@ def _checksums(chain: Chain, cache: Path | None) -> str:
     if chain.format in _INDEXED:
         return "yes, in the index"
     known = [
-        checked.of_data(path, Held(1), cache).known() for path in chain.paths if path.is_file()
+        checksummed.of_data(path, LRUCache(1), cache).known()
+        for path in chain.paths
+        if path.is_file()
     ]
     if known and all(known):
         return "yes"

@@ -94,11 +94,15 @@ def _opened(
     cache: Path | None,
     split: str | None,
 ) -> ps.Dataset:
-    from penstock.sources import loose
+    from penstock.sources import file_samples
 
     first = Path(paths[0]).expanduser()
     if kind == "auto":
-        kind = "files" if len(paths) == 1 and format is None and loose.is_media(first) else "data"
+        kind = (
+            "files"
+            if len(paths) == 1 and format is None and file_samples.is_media(first)
+            else "data"
+        )
     if kind == "data":
         return ps.read(list(paths), format=format, columns=columns, cache=cache, split=split)
     if len(paths) != 1:
@@ -108,7 +112,10 @@ def _opened(
     if not first.exists():
         raise ConfigError(f"{first}: no such file or folder")
     return _chosen(
-        ps.from_sequence(loose.folder(first) if kind == "files" else loose.listed(first)), columns
+        ps.from_sequence(
+            file_samples.folder(first) if kind == "files" else file_samples.listed(first)
+        ),
+        columns,
     )
 
 

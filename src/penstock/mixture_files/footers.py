@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 from ..engine.base import seams
 from ..sources import catalog, outlined, sidecar
 from ..sources.columnar import Arrow
-from ..sources.held import Held, Shared
 from ..sources.kinds import Made, kinds_of
+from ..sources.lru import LRUCache, SharedCaches
 from ..sources.rows import arrow
 
 _LINE = 64 << 10  # bytes that are read of a file for its first line
@@ -37,7 +37,7 @@ def lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
         return outlined(paths, kind, cache)
     total = 0
     for path in paths:
-        kept = sidecar.place(path, cache)
+        kept = sidecar.index_path(path, cache)
         stamp = (
             sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER))
             if kept.exists()
@@ -50,8 +50,8 @@ def lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
 
 
 @cache
-def _shared() -> Shared:
-    return Shared(Held(1), Held(1))
+def _shared() -> SharedCaches:
+    return SharedCaches(LRUCache(1), LRUCache(1))
 
 
 class RowGroups(NamedTuple):

@@ -20,8 +20,8 @@ from ..engine.orders import fraction_of
 from ..errors import ConfigError, PenstockError, StorageError, storage
 from ..sources import of_its_own
 from ..sources.folders import part
-from ..sources.outside import outside
 from ..sources.paths import find, one_format
+from ..sources.plugins import plugin_format
 from ..sources.tokens.forms import Ids, form_of
 from ..stores import located
 from .build import ENDS, build, schedule_of, token_of, tokenizers_of
@@ -266,7 +266,7 @@ class _Lint:
             return None
         node = _mark(source, "path")
         try:
-            if outside(source.path, source.format) or (
+            if plugin_format(source.path, source.format) or (
                 len(source.path) == 1 and of_its_own(source.path[0])
             ):
                 return None

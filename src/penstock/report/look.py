@@ -17,8 +17,8 @@ from penstock.engine.base.random import key_of
 from penstock.engine.ops.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
-from penstock.sources.filed import Keys, filed
 from penstock.sources.identity import content
+from penstock.sources.row_files import SampleKeys, row_files_of
 from penstock.types import Ints, is_source
 
 from .target import Target
@@ -157,7 +157,7 @@ class _Names:
         if self.by == "content":
             read = (_digests(values) for _, values in _read(leaf, rows))
             return rows, np.concatenate([np.zeros(0, np.uint64), *read])
-        keys, names = Keys(leaf.source, self.by), list[str | None]()
+        keys, names = SampleKeys(leaf.source, self.by), list[str | None]()
         with Progress(f"read {self.by} of {leaf.name}", len(rows), "rows") as progress:
             for start in range(0, len(rows), _ROWS):
                 names += keys.of(rows[start : start + _ROWS])
@@ -168,7 +168,7 @@ class _Names:
         return rows[there], np.asarray([key_of(names[place] or "") for place in there], np.uint64)
 
     def _places(self, leaf: Leaf, rows: Ints) -> Words:
-        source = filed(leaf.source)
+        source = row_files_of(leaf.source)
         if source is None:
             raise ConfigError(
                 f"--by place: {leaf.name} does not tell in which files its rows lie; use --by "
@@ -177,7 +177,7 @@ class _Names:
         numbers = np.asarray(
             [self._files.setdefault(path.resolve(), len(self._files)) for path in source.paths]
         )
-        file, row = source.lying(rows)
+        file, row = source.file_rows(rows)
         return (numbers[file].astype(np.uint64) << np.uint64(40)) | row.astype(np.uint64)
 
     def equal(self, here: Leaf, there: Leaf, a: int, b: int) -> bool:

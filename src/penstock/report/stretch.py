@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from penstock.engine.base.random import hash64
 from penstock.engine.base.seams import world
-from penstock.sources.filed import Filed, filed
 from penstock.sources.identity import content
+from penstock.sources.row_files import RowFiles, row_files_of
 from penstock.types import Ints, is_source
 
 from .target import Target
@@ -53,7 +53,7 @@ class Look:
     def __init__(self, target: Target) -> None:
         self._target = target
         sources = [leaf.source if is_source(leaf.source) else None for leaf in target.leaves]
-        self._filed = [None if source is None else filed(source) for source in sources]
+        self._filed = [None if source is None else row_files_of(source) for source in sources]
         self._lengths = [None if source is None else source.lengths() for source in sources]
         self._same = [None if source is None else _copies(source) for source in self._filed]
 
@@ -118,7 +118,7 @@ class Look:
         """The file of rows, or the one of which that is a copy, and the rows of it."""
         if (source := self._filed[number]) is None:
             return np.zeros(len(index), np.int64), index
-        file, row = source.lying(index)
+        file, row = source.file_rows(index)
         same = self._same[number]
         return (file if same is None else same[file]), row
 
@@ -128,7 +128,7 @@ class Look:
         return "" if source is None or len(source.paths) < 2 else source.paths[part].name
 
 
-def _copies(source: Filed) -> Ints | None:
+def _copies(source: RowFiles) -> Ints | None:
     """For each file of a source the first that holds the same: files that are listed twice, and
     copies of files."""
     if not 1 < len(source.paths) <= _FILES:

@@ -1,4 +1,8 @@
-"""Where samples come from: objects in memory, and files of lines or columns."""
+"""Sources: the samples of in-memory objects and of files.
+
+The modules read file formats, resolve paths, and identify data. They may import `stores`, `types`,
+`errors` and the base of the engine.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +20,20 @@ from ..engine.base.urls import local, spellable
 from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
-from .chain import Asked, Chain, Counts, File, Outline, outline_of
-from .held import Held, Shared
+from .chain import Chain, Counts, File, OpenArguments, Outline, outline_of
+from .custom_format import Format, open_custom
 from .kinds import Kinds
 from .lines import Offsets
+from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
 from .opener import SUMMED, Opener, alike
-from .outside import outside
-from .own import Format, open_own
-from .paths import TABLES, TokenType, find, look_at, one_format
+from .paths import TABLES, TokenType, find, one_format, prefetch_stats
+from .plugins import plugin_format
+from .saved_dataset import is_saved_dataset, token_column, written
 from .select import Selected, Where, select
 from .sizes import lengths_of
-from .store import says_itself, token_column, written
-from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
+from .tokens import Ids, is_cache, lengths_of_files, open_cache, require_same_dtype
 from .unify import Tabular, Unified, has_schema
 
 __all__ = [
@@ -48,12 +52,12 @@ __all__ = [
 ]
 
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
-"""Calls a function of every file."""
+"""Calls a function with every file."""
 
 _INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance", "vortex")
-_FILES = 128  # mapped at a time
+_FILES = 128  # mapped files per source
 DECODED = 192 << 20
-"""Bytes of decoded row groups that a source holds, and of indexes of tars."""
+"""Bytes of decoded row groups and of tar indexes that a source caches."""
 
 
 def open_files(
@@ -67,53 +71,62 @@ def open_files(
     dtype: TokenType | None = None,
     eos: int | None = None,
 ) -> Chain | Selected:
-    """The rows of files, as one source in the order of their paths.
+    r"""Open files as one source, in the order of their paths.
 
-    `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list
-    of these. The
-    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar",
-        "tokens", or a
-    function of the user's that opens a file. Tokens are stored as `dtype`, and a document ends with
-    `eos`, where their files do not tell. Only `columns` are read. A folder that Energon prepared is
-    one source by itself, its `split` "train" unless another is named. What has to be made once (the
-    index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in `cache`;
-    without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows
-    whose
-    columns hold given values: `{"lang": "python", "license": ["mit", "bsd"], "stars": {"min":
-        10}}`; these columns are
-    gone through once, the row numbers kept in the cache. `lengths` names a column of lists whose
-    lengths are those of the samples, or counts the tokens of rows. Raises `ConfigError` for paths
-    and columns that are not there, `DataError` for files that cannot be read.
+    The source stores results of one-time work (indexes of lines, unpacked copies of archives, tables of
+    CSV files) in `cache`. Without `cache`, indexes lie beside the data and copies under
+    `~/.cache/penstock`.
+
+    Args:
+        paths: Files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of
+            these. A folder that Energon prepared is a source by itself.
+        format: "parquet", "arrow", "jsonl", "csv", "text", "tar", "tokens" and others, or a function
+            that opens a file. By default the extension determines it.
+        columns: Columns to read; all by default.
+        cache: Cache folder.
+        lengths: Column of lists whose lengths are those of the samples, or a token counter.
+        split: Split of a prepared folder; "train" by default.
+        where: Values of columns that select rows, such as `{"lang": "python", "license": ["mit",
+            "bsd"], "stars": {"min": 10}}`. One pass reads these columns; the cache stores the numbers
+            of the selected rows.
+        dtype: dtype of raw token ids, if the files do not state it.
+        eos: Token that ends a document, if the files do not list document ends.
+
+    Returns:
+        The source.
+
+    Raises:
+        ConfigError: A path or column does not exist.
+        DataError: A file cannot be read.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
-    >>> _ = Path(folder.name, "code.jsonl").write_text('{"x": 1}\\n\\n{"x": 2}\\n')
+    >>> _ = Path(folder.name, "code.jsonl").write_text('{"x": 1}\n\n{"x": 2}\n')
     >>> source = open_files(f"{folder.name}/*.jsonl")
     >>> source.name, source.read(np.array([1, 0]))
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
-    with _looking(cache), sidecar.one_log_line():
-        look_at(
-            given := _given(paths)
-        )  # what is an object is not asked for what may lie in folders
-        return _opened(given, format, columns, cache, lengths, split, where, dtype, eos)
+    with _listing_once(cache), sidecar.one_log_line():
+        given = _given(paths)
+        prefetch_stats(given)  # one request for all objects, before any folder is listed
+        return _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)
 
 
 @contextlib.contextmanager
-def _looking(cache: str | Path | None) -> Generator[None]:
-    """A block in which stores are listed once, and what is found in them is kept in a cache."""
-    kept = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
-    looking = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
+def _listing_once(cache: str | Path | None) -> Generator[None]:
+    """List stores once within a block, and cache what is found."""
+    cache_root = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
+    list_once = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
     with (
         contextlib.nullcontext()
-        if looking is None
-        else looking(None if kept is None else str(local(kept)))
+        if list_once is None
+        else list_once(None if cache_root is None else str(local(cache_root)))
     ):
         yield
 
 
-def _opened(
+def _open_any(
     given: list[str | Path],
     format: str | Format | None,
     columns: Sequence[str] | None,
@@ -133,29 +146,36 @@ def _opened(
         "eos": eos,
     }
     if callable(format):
-        return open_own(given, format, cache, others)
-    if brought := outside(given, format):
-        source = open_own(
-            given, brought.format.open, cache, others, name=brought.name, files=brought.files
+        return open_custom(given, format, cache, others)
+    if plugin := plugin_format(given, format):
+        source = open_custom(
+            given, plugin.format.open, cache, others, name=plugin.name, files=plugin.files
         )
     else:
         source = _open(
             given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked()
         )
-    names, kept = tuple(map(told, given)), None if cache is None else str(cache)
-    wanted = None if columns is None else tuple(columns)
-    source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
+    names, cache_text = tuple(map(told, given)), None if cache is None else str(cache)
+    column_names = None if columns is None else tuple(columns)
+    source.asked = OpenArguments(
+        names, format, column_names, cache_text, lengths, split, where, dtype, eos
+    )
     return source
 
 
 def _given(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
-    one = getattr(paths, "ndim", 1) == 0  # an array without an axis
-    one = one or isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns")
-    many = not one and isinstance(paths, Iterables)
-    given = list(cast("Iterables[str | Path]", paths)) if many else [cast("str | Path", paths)]
-    if wrong := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
-        remedy = "give texts or pathlib.Path, one or a list of them; of samples in memory, ps.from_sequence(samples)"
-        raise ConfigError(f"read({'[...]' if many else wrong[0]}): {wrong[0]} is no path; {remedy}")
+    is_single = getattr(paths, "ndim", 1) == 0  # an array without an axis
+    is_single = is_single or isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns")
+    is_list = not is_single and isinstance(paths, Iterables)
+    given = list(cast("Iterables[str | Path]", paths)) if is_list else [cast("str | Path", paths)]
+    if invalid := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        remedy = (
+            "give texts or pathlib.Path, one or a list of them; for samples in memory use "
+            "ps.from_sequence(samples)"
+        )
+        raise ConfigError(
+            f"read({'[...]' if is_list else invalid[0]}): {invalid[0]} is no path; {remedy}"
+        )
     for path in given:
         spellable(path)
     return given
@@ -178,123 +198,137 @@ def _open(
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
         return _prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
     if format is None and split is None and len(given) == 1 and is_cache(given[0]):
-        _fitting(
+        _require_applicable(
             "tokens",
             given,
             {"columns": columns, "lengths": lengths, "where": where, **ids._asdict()},
             ids,
         )
         return open_cache(given[0], cache)
-    bare = None
-    if (store := written(given) if format is None and split is None else None) is not None:
-        found, kind, lengths = store.files, store.format, lengths or store.lengths
-        bare = store.bare if columns is None else None
-        columns = columns or store.columns
+    bare_column = None
+    if (saved := written(given) if format is None and split is None else None) is not None:
+        files_found, format_name, lengths = saved.files, saved.format, lengths or saved.lengths
+        bare_column = saved.bare if columns is None else None
+        columns = columns or saved.columns
     else:
-        found = find(given if split is None else [folders.part(path, split) for path in given])
-        kind = one_format(found, format)
-        lengths = lengths or token_column(found, kind)
-    _fitting(kind, found, {"columns": columns, "lengths": lengths, "where": where}, ids)
-    shared = Shared(Held(_FILES), Held(DECODED))
-    opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
-    files, outline = _files(found, opener)
-    find_lengths = (
-        None if lengths is None else partial(lengths_of, files, lengths, cache, paths=found)
+        files_found = find(
+            given if split is None else [folders.part(path, split) for path in given]
+        )
+        format_name = one_format(files_found, format)
+        lengths = lengths or token_column(files_found, format_name)
+    _require_applicable(
+        format_name, files_found, {"columns": columns, "lengths": lengths, "where": where}, ids
     )
-    if kind == "tokens":
+    shared = SharedCaches(LRUCache(_FILES), LRUCache(DECODED))
+    opener = Opener(format_name, columns, cache, shared, ids=ids, bare=bare_column)
+    files, outline = _files(files_found, opener)
+    find_lengths = (
+        None if lengths is None else partial(lengths_of, files, lengths, cache, paths=files_found)
+    )
+    if format_name == "tokens":
         find_lengths = partial(lengths_of_files, files)
-    name = name_of(given, found)
-    if kind == "zarr":
+    name = name_of(given, files_found)
+    if format_name == "zarr":
         if where is not None:
             raise ConfigError(
-                "where= does not go with Zarr arrays, whose chunks may change unnoticed: use "
+                "where= does not support Zarr arrays, whose chunks may change unnoticed: use "
                 ".filter(...)"
             )
-        found = folders.whole(found)
-        outline = outline._replace(stats=[sidecar.stat(path) for path in found])
+        files_found = folders.whole(files_found)
+        outline = outline._replace(stats=[sidecar.stat(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = Chain(
-        files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths, column=column,
+        files,
+        outline,
+        format=format_name,
+        name=name,
+        paths=files_found,
+        cache=cache,
+        lengths=find_lengths,
+        column=column,
         counts=counts,
-    )  # fmt: skip
+    )
     if where is None:
         return chain
-    if columns is not None and kind in ("jsonl", "text"):
-        files, _ = _files(found, opener._replace(columns=None))
-    return select(chain, files, found, where, cache)
+    if columns is not None and format_name in ("jsonl", "text"):
+        files, _ = _files(files_found, opener._replace(columns=None))
+    return select(chain, files, files_found, where, cache)
 
 
-def _fitting(
-    kind: str, found: Sequence[str | Path], of_rows: Mapping[str, object], ids: Ids
+def _require_applicable(
+    kind: str, paths: Sequence[str | Path], row_options: Mapping[str, object], ids: Ids
 ) -> None:
-    """Refuse what is asked of tokens where there are rows, and of rows where there are tokens."""
-    wrong = of_rows if kind == "tokens" else ids._asdict()
-    if given := next((name for name, value in wrong.items() if value is not None), None):
+    """Raise for token options with files of rows, and for row options with files of tokens."""
+    inapplicable = row_options if kind == "tokens" else ids._asdict()
+    if given := next((name for name, value in inapplicable.items() if value is not None), None):
         holds = "tokens, and tells of them itself" if kind == "tokens" else f"{kind} rows"
-        raise ConfigError(f"{given}= does not go with {str(found[0])!r}, which holds {holds}")
+        raise ConfigError(f"{given}= does not go with {str(paths[0])!r}, which holds {holds}")
 
 
 def _files(
-    found: Sequence[Path], opener: Opener, rebuild: bool = False
+    paths: Sequence[Path], opener: Opener, rebuild: bool = False
 ) -> tuple[Sequence[File], Outline]:
-    """Files of one kind, their columns in one order. Many of them are opened when they are needed;
-    with `rebuild` what is known of them together is made again.
+    """Open files of one kind with columns in one order.
+
+    Many files are opened on access; `rebuild` then rebuilds their catalog.
     """
     kind, columns = opener.kind, opener.columns
-    again = opener._replace(rebuild=False, checksum=False)
-    first, seen = list[File](), Kinds()
+    reader = opener._replace(rebuild=False, checksum=False)
+    first_file, kinds_seen = list[File](), Kinds()
 
     @cache
     def types() -> csv.Types | None:
         return (
-            csv.settled(found, opener.cache, rebuild) if kind == "csv" and len(found) > 1 else None
+            csv.settled(paths, opener.cache, rebuild) if kind == "csv" and len(paths) > 1 else None
         )
 
-    several, unified = opener._replace(some=len(found) > 1), Unified()
+    opener_of_many, unified = opener._replace(some=len(paths) > 1), Unified()
 
     def open_(path: Path, offsets: Offsets | None = None) -> File:
-        file = several._replace(types=types())(path, offsets)
-        first[:] = first or [file]
+        file = opener_of_many._replace(types=types())(path, offsets)
+        first_file[:] = first_file or [file]
         if isinstance(file, Tabular):
             unified.add(file.own, path)
             return file
         if kind == "tokens":
-            of_one_type(file, first[0], found[0], path)
-        in_order = again._replace(columns=first[0].columns, types=types())
-        return alike(file, first[0], found[0], path, seen) or in_order(path)
+            require_same_dtype(file, first_file[0], paths[0], path)
+        in_order = reader._replace(columns=first_file[0].columns, types=types())
+        return alike(file, first_file[0], paths[0], path, kinds_seen) or in_order(path)
 
     def settled() -> Any:
         if opener.columns is not None and unified.lacks(opener.columns):
-            again(found[0])  # says which column is missing
+            reader(paths[0])  # its error names the missing column
         return unified.schema(
-            _Reopened(found, several._replace(types=types())), opener.columns, opener.cache
+            _OpenOnAccess(paths, opener_of_many._replace(types=types())),
+            opener.columns,
+            opener.cache,
         )
 
-    if len(found) < catalog.MANY:
-        with Progress("open files", len(found), "files") as progress:
-            opener.ahead(found)
-            files = [open_(path) for path in progress.each(found)]
+    if len(paths) < catalog.MANY:
+        with Progress("open files", len(paths), "files") as progress:
+            opener.ahead(paths)
+            files = [open_(path) for path in progress.each(paths)]
         if (schema := settled()) is not None:
-            last = again._replace(types=types(), columns=schema.names, schema=schema)
+            final_opener = reader._replace(types=types(), columns=schema.names, schema=schema)
             files = [
-                file if has_schema(file, schema) else last(path)
-                for file, path in zip(files, found, strict=True)
+                file if has_schema(file, schema) else final_opener(path)
+                for file, path in zip(files, paths, strict=True)
             ]
-        return files, outline_of(files, found)
-    known = catalog.of(
-        found, opener.kept(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
+        return files, outline_of(files, paths)
+    facts = catalog.of(
+        paths, opener.catalog_kind(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
     )
     if kind in TABLES and opener.bare is None:
-        columns = known.columns
+        columns = facts.columns
     elif kind == "text":
-        columns = lines.text_columns(columns, found[0])
-    outline = Outline(known.rows, columns, known.stats)
-    last = again._replace(columns=columns, types=known.types, schema=known.arrow_schema())
-    return catalog.Late(found, known, last), outline
+        columns = lines.text_columns(columns, paths[0])
+    outline = Outline(facts.rows, columns, facts.stats)
+    final_opener = reader._replace(columns=columns, types=facts.types, schema=facts.arrow_schema())
+    return catalog.LazyFiles(paths, facts, final_opener), outline
 
 
-class _Reopened(Sequence[Tabular]):
-    """Columnar files, each opened when it is asked for."""
+class _OpenOnAccess(Sequence[Tabular]):
+    """Columnar files, each opened on every access."""
 
     def __init__(self, paths: Sequence[Path], opener: Opener) -> None:
         self._paths, self._opener = paths, opener
@@ -311,18 +345,18 @@ def _prepared(
     columns: Sequence[str] | None,
     cache: str | Path | None,
     split: str | None,
-    others: Mapping[str, object],
+    options: Mapping[str, object],
 ) -> Chain:
     if len(paths) != 1:
         raise ConfigError(
-            "Energon prepares one folder or file at a time: read each of these, then mix or "
-            "concatenate"
+            "Energon prepares one folder or file at a time: read each of these as a source, then "
+            "mix or concatenate them"
         )
     path = paths[0]
     folder = prepared.is_prepared(path)
     if not folder:
-        others = {**others, "columns": columns, "split": split}
-    if given := next((name for name, value in others.items() if value is not None), None):
+        options = {**options, "columns": columns, "split": split}
+    if given := next((name for name, value in options.items() if value is not None), None):
         raise ConfigError(f"{given}= does not go with {str(path)!r}, which Energon prepared")
     if not folder:
         return prepared.open_jsonl(path, cache)
@@ -330,12 +364,12 @@ def _prepared(
 
 
 def of_its_own(path: str | Path) -> bool:
-    """Whether a folder tells itself which files are its data.
+    """Return whether a folder lists its own data files.
 
     >>> of_its_own("no/such/folder")
     False
     """
-    return prepared.is_prepared(path) or is_cache(path) or says_itself(path)
+    return prepared.is_prepared(path) or is_cache(path) or is_saved_dataset(path)
 
 
 def index_lines(
@@ -344,16 +378,26 @@ def index_lines(
     cache: str | Path | None = None,
     format: str | None = None,
 ) -> int:
-    """Make what reading lines, CSV files, tars and tokens needs (index, unpacked copy, table);
-    returns the rows.
+    r"""Build everything that reading lines, CSV files, tars and tokens needs; return the rows.
 
-    What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a
-    stale index. `open_files` makes the same when it meets files for the first time; give both the
-    same path and `cache`.
+    This checks and keeps existing indexes, unpacked copies and tables. `open_files` builds the same on
+    first use; give both the same path and `cache`.
+
+    Args:
+        path: Files, as in `open_files`.
+        rebuild: Build everything again, for example if an index is stale.
+        cache: Cache folder.
+        format: Format of the files.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ConfigError: The format needs no index.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "notes.txt").write_text("one\\n\\ntwo\\n")
+    ...     _ = Path(folder, "notes.txt").write_text("one\n\ntwo\n")
     ...     index_lines(f"{folder}/notes.txt")
     2
     """
@@ -371,15 +415,25 @@ def index_files(
     checksum: bool = False,
     lengths: str | Counts | None = None,
 ) -> dict[Path, int]:
-    """As `index_lines` does, for files that are read together; returns the rows of each. With
-    `checksum`, checksums of
-    their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar
-        files, MDS, LitData
-    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be
-    known (of Parquet), or the tokens of rows.
+    """Build the same as `index_lines` for files that are read together.
 
-    `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed
-    one by one.
+    Args:
+        found: The files.
+        rebuild: Build everything again.
+        cache: Cache folder.
+        format: Format of the files.
+        each: Called as `each(fn, files)` to call a function with every file, for example in parallel.
+        dtype: dtype of raw token ids.
+        eos: Token that ends a document.
+        checksum: Also make checksums of Parquet, Arrow, HDF5 and tar files, MDS, LitData and tokens,
+            whose indexes contain none.
+        lengths: Column of lists, or a token counter, whose lengths to compute.
+
+    Returns:
+        The rows of each file.
+
+    Raises:
+        ConfigError: The format needs no index.
 
     >>> index_files([Path("web.parquet")])
     Traceback (most recent call last):
@@ -387,15 +441,15 @@ def index_files(
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    measured = lengths is not None and (
+    has_lengths = lengths is not None and (
         not isinstance(lengths, str) or kind in ("parquet", "arrow")
     )
-    if kind in _INDEXED and not measured and not (checksum and kind in SUMMED):
+    if kind in _INDEXED and not has_lengths and not (checksum and kind in SUMMED):
         remedy = " but checksums (--checksum)" if kind in SUMMED else ""
         raise ConfigError(
             f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}"
         )
-    shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
+    shared, ids = SharedCaches(LRUCache(_FILES), LRUCache(DECODED)), Ids(dtype, eos).checked()
     opener = Opener(
         kind,
         None,
@@ -408,17 +462,16 @@ def index_files(
         measured=lengths,
     )
     if each is not None:
-        together = len(found) >= catalog.MANY and opener.kept().small
+        in_catalog = len(found) >= catalog.MANY and opener.catalog_kind().small
         sizes = {path: sidecar.stat(path).size for path in found}
-        largest = sorted(
-            found, key=sizes.__getitem__, reverse=True
-        )  # so that none of them is begun last
-        own = [
+        # The largest files first, so that none of them starts last.
+        largest = sorted(found, key=sizes.__getitem__, reverse=True)
+        own_index = [
             path.absolute()
             for path in largest
-            if not (together and catalog.holds(path, sizes[path]))
+            if not (in_catalog and catalog.holds(path, sizes[path]))
         ]
-        each(opener.indexed, own)
+        each(opener.indexed, own_index)
         opener = opener._replace(rebuild=False, checksum=False, measured=None)
     _, outline = _files(found, opener, rebuild)
     for path in found if opener.measured is not None else ():
@@ -427,26 +480,30 @@ def index_files(
 
 
 def held_as_columns(source: Chain | Selected) -> bool:
-    """That a source can give columns; refused is one that cannot.
+    r"""Return true if a source has columns; raise `ConfigError` otherwise.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.csv").write_text("x\\n1\\n")
+    ...     _ = Path(folder, "a.csv").write_text("x\n1\n")
     ...     held_as_columns(open_files(f"{folder}/a.csv", cache=folder))
     True
     """
     if not source.columnar:
         raise ConfigError(
-            f"read(rows='columns'): {source!r} has no columns; Parquet, Arrow, CSV and Lance files "
-            "have"
+            f"read(rows='columns'): {source!r} has no columns: use Parquet, Arrow, CSV or Lance "
+            "files"
         )
     return True
 
 
 def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:
-    """The rows of many files of lines that were opened before, `None` where that is not known.
+    """Return the rows of many files of lines that a catalog lists, or `None` without a catalog.
 
     >>> outlined([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
     True
     """
-    return catalog.rows_of(found, Opener(kind, None, cache, Shared(Held(1), Held(1))).kept(), cache)
+    return catalog.rows_of(
+        found,
+        Opener(kind, None, cache, SharedCaches(LRUCache(1), LRUCache(1))).catalog_kind(),
+        cache,
+    )

@@ -1,5 +1,4 @@
-"""ArrayRecord files, through their own package: records by number, checked against their sums when
-they are read."""
+"""ArrayRecord files, read at random through their own package, which checks each record."""
 
 from __future__ import annotations
 
@@ -11,20 +10,22 @@ from typing import Any
 from ..errors import DataError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .checked import Wanted
+from .checksummed import OpenRequest
 from .example import RECORD, Examples
-from .held import Shared
+from .lru import SharedCaches
 
-# for random access, and without threads that a fork would lose
+# Options for random access, without threads that a fork would lose.
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 class ArrayRecord:
-    """One file. A row is `{"__record__": bytes}`; with other `columns`, these features of the
-    `tf.train.Example`."""
+    """One file; a row is `{"__record__": bytes}`.
+
+    `columns` selects features of `tf.train.Example` records instead.
+    """
 
     def __init__(
-        self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: Shared
+        self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: SharedCaches
     ) -> None:
         self.columns = columns
         self._path, self._origin, self._shared = path, origin, shared
@@ -36,21 +37,21 @@ class ArrayRecord:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        """Return the rows at `indices`."""
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             try:
                 records = self._reader().read(indices.tolist())
             except (RuntimeError, ValueError, IndexError) as error:
                 raise self._bad(error) from error
-            out = list[Any]()
+            rows = list[Any]()
             for index, record in zip(indices.tolist(), records, strict=True):
                 try:
-                    out.append(self._parse(record))
+                    rows.append(self._parse(record))
                 except ValueError as error:
                     raise DataError(str(error), where=f"{self._origin}, record {index}") from error
-            return out
+            return rows
 
     def _reader(self) -> Any:
         return self._shared.files.get(("array_record", self._path), self._opened)
@@ -68,9 +69,9 @@ class ArrayRecord:
         return 1, reader
 
     def _bad(self, reason: object) -> DataError:
-        return DataError(f"cannot be read: {reason}", where=str(self._origin))
+        return DataError(f"the file cannot be read: {reason}", where=str(self._origin))
 
 
-def open_array_record(wanted: Wanted, /) -> ArrayRecord:
-    """The records of one file."""
-    return ArrayRecord(wanted.path, wanted.origin, columns=wanted.columns, shared=wanted.shared)
+def open_array_record(request: OpenRequest, /) -> ArrayRecord:
+    """Open one file."""
+    return ArrayRecord(request.path, request.origin, columns=request.columns, shared=request.shared)

@@ -1,10 +1,8 @@
-"""HDF5 files and Zarr folders: arrays of one length, read along their first axis. A row has a value
-of each array.
+"""HDF5 files and Zarr folders: arrays of equal length, read along their first axis.
 
-A chunk is decoded once while it is held, and arrays stay open for a while: opening one takes as
-    long as many reads.
-What would lead out of a file, or run code, is refused: external and virtual data of HDF5, pickles
-    in Zarr.
+A row is a mapping of one value per array. Decoded chunks and open arrays are cached, because
+opening an array costs as much as many reads. The reader rejects data that leads out of a file or
+runs code: external and virtual datasets of HDF5, pickles in Zarr.
 """
 
 from __future__ import annotations
@@ -28,19 +26,21 @@ from ..engine.base.seams import Stat
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
 from . import folders, meta, sidecar
-from .checked import Checked, Wanted
-from .held import Shared
+from .checksummed import ChecksummedFile, OpenRequest
+from .lru import SharedCaches
 
 _BLOCK = 64 << 10  # bytes read at once of arrays without chunks
-_MOST = 128 << 20  # bytes of a chunk; larger ones are read in parts, each decoding the whole
+_MAX_BLOCK = 128 << 20  # bytes; larger chunks are read in parts, each decoding the full chunk
 _SCALARS = "biufcOUST"
 ALONE = "values"
-"""The column of an array that stands alone and has no name."""
+"""Column name of a single array without a name."""
 
 
 class Array(NamedTuple):
-    """Facts about one array: its rows, how many of them are read at once, what type they are of,
-    and how many chunks of it are not there, of how many."""
+    """Facts about one array.
+
+    `block` is the number of rows per read; `missing` of its `chunks` do not exist.
+    """
 
     rows: int
     block: int
@@ -49,55 +49,59 @@ class Array(NamedTuple):
     chunks: int = 0
 
 
-Node = Callable[[str], Any]
+OpenArray = Callable[[str], Any]
 """Opens one array by its name."""
 
-Still = Callable[[str, Any, int, int], None]
-"""Refuses rows of an array (its name, itself, from row to row) that were changed since it was
-opened."""
+CheckUnchanged = Callable[[str, Any, int, int], None]
+"""Raises if rows of an array changed since it was opened: name, array, first row, end row."""
 
 
 class Arrays:
-    """One file, or folder, of arrays."""
+    """One file or folder of arrays."""
 
     def __init__(
         self,
         path: Path,
-        found: Mapping[str, Array],
-        node: Node,
+        arrays: Mapping[str, Array],
+        open_array: OpenArray,
         *,
         columns: Sequence[str] | None,
-        shared: Shared,
-        still: Still | None = None,
+        shared: SharedCaches,
+        check_unchanged: CheckUnchanged | None = None,
     ) -> None:
-        self._still = still
-        self._path, self._node, self._shared, self._stat = path, node, shared, sidecar.stat(path)
-        if missing := [column for column in columns or () if column not in found]:
-            known = ", ".join(found) or "none"
+        self._check_unchanged = check_unchanged
+        self._path, self._open_array, self._shared, self._stat = (
+            path,
+            open_array,
+            shared,
+            sidecar.stat(path),
+        )
+        if missing := [column for column in columns or () if column not in arrays]:
+            known = ", ".join(arrays) or "none"
             raise ConfigError(
                 f"{path}: there is no array {missing[0]!r} with rows; there are {known}"
             )
-        self.columns = sorted(found) if columns is None else list(columns)
-        self._blocks = {name: found[name].block for name in self.columns}
-        self.types = {name: found[name].type for name in self.columns}
-        rows = {name: found[name].rows for name in self.columns}
+        self.columns = sorted(arrays) if columns is None else list(columns)
+        self._blocks = {name: arrays[name].block for name in self.columns}
+        self.types = {name: arrays[name].type for name in self.columns}
+        rows = {name: arrays[name].rows for name in self.columns}
         if len(set(rows.values())) != 1:
-            said = (
+            counts = (
                 ", ".join(f"{name} has {count:,}" for name, count in rows.items())
                 or "there are none"
             )
             raise ConfigError(
-                f"{path}: its arrays must have rows, and all as many: {said}; choose some with "
-                "columns="
+                f"{path}: its arrays must have equal numbers of rows, at least one: {counts}; "
+                "choose some with columns="
             )
         self._rows = next(iter(rows.values()))
-        lacking = next((name for name in self.columns if found[name].missing), None)
-        if lacking is not None and shared.files.once("chunks"):
-            array = found[lacking]
+        incomplete = next((name for name in self.columns if arrays[name].missing), None)
+        if incomplete is not None and shared.files.once("chunks"):
+            array = arrays[incomplete]
             warnings.warn(
-                f"{path}, {lacking}: {array.missing:,} of {array.chunks:,} chunks are not there "
-                "and read as the fill "
-                "value: they were never written, hold nothing else, or are lost",
+                f"{path}, {incomplete}: {array.missing:,} of {array.chunks:,} chunks are missing "
+                "and read as the fill value: they were never written, contain only that value, or "
+                "are lost",
                 stacklevel=2,
             )
 
@@ -105,43 +109,41 @@ class Arrays:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`, each chunk visited once."""
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        """Return the rows at `indices`, visiting each chunk once."""
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             columns = [self._column(name, indices) for name in self.columns]
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _column(self, name: str, indices: Ints) -> list[Any]:
         block = self._blocks[name]
-        out: list[Any] = [None] * len(indices)
+        column: list[Any] = [None] * len(indices)
         order = np.argsort(indices, kind="stable")
         numbers = indices[order] // block
-        for asked in np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if len(order) else ():
-            number = int(indices[asked[0]]) // block
+        for positions in (
+            np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if len(order) else ()
+        ):
+            number = int(indices[positions[0]]) // block
             key = ("array", self._path, name, number)
             values = self._shared.decoded.get(key, partial(self._read, name, number * block, block))
-            taken = values[indices[asked] - number * block]
-            plain = taken.ndim == 1 and taken.dtype.kind in _SCALARS
-            ragged = (
-                taken.dtype.kind == "O"
-            )  # rows that are arrays of their own, which others are given too
+            rows = values[indices[positions] - number * block]
+            is_plain = rows.ndim == 1 and rows.dtype.kind in _SCALARS
+            is_ragged = rows.dtype.kind == "O"  # the cached rows are arrays that callers share
             for index, value in zip(
-                asked.tolist(), taken.tolist() if plain else taken, strict=True
+                positions.tolist(), rows.tolist() if is_plain else rows, strict=True
             ):
-                out[index] = value.copy() if ragged and isinstance(value, np.ndarray) else value
-        return out
+                column[index] = (
+                    value.copy() if is_ragged and isinstance(value, np.ndarray) else value
+                )
+        return column
 
     def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:
         stop = min(start + rows, self._rows)
-        key = (
-            "open",
-            self._path,
-            name,
-            machine.process(),
-        )  # what was open before a fork is no longer ours
+        # The process is part of the key: a forked child must not use the parent's open arrays.
+        key = ("open", self._path, name, machine.process())
         with named(self._path, name):
-            node = self._shared.files.get(key, lambda: (1, self._node(name)))
-            if self._still is not None:
-                self._still(name, node, start, stop)
+            node = self._shared.files.get(key, lambda: (1, self._open_array(name)))
+            if self._check_unchanged is not None:
+                self._check_unchanged(name, node, start, stop)
             values: Any = np.asarray(node[start:stop])
             values = (
                 values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
@@ -151,84 +153,107 @@ class Arrays:
         return values.nbytes, values
 
 
-def open_hdf5(wanted: Wanted, /) -> Arrays:
-    """The arrays of an HDF5 file, those of its groups by their path."""
-    path, columns, data = wanted.path, wanted.columns, wanted.data
+def open_hdf5(request: OpenRequest, /) -> Arrays:
+    """Open an HDF5 file; its columns are its arrays, those of groups by their path."""
+    path, columns, data = request.path, request.columns, request.data
     _module("h5py", "hdf5", path)
     with named(path), _file(data) as file:
-        found = dict(_datasets(file, "", columns, path))
-    return Arrays(path, found, partial(_dataset, data), columns=columns, shared=wanted.shared)
+        arrays = dict(_datasets(file, "", columns, path))
+    return Arrays(path, arrays, partial(_dataset, data), columns=columns, shared=request.shared)
 
 
-def _file(data: Checked) -> Any:
-    """An open file. HDF5 gets it from us, since it lets nobody write anew what it has opened
-    itself."""
+def _file(data: ChecksummedFile) -> Any:
+    """Open a file through Python, because HDF5's own lock would prevent rewriting it."""
     return _module("h5py", "hdf5", data.path).File(
-        data.open() if data.known() else _Quiet(data.path), "r"
+        data.open() if data.known() else _UnlockedFile(data.path), "r"
     )
 
 
-class _Quiet(io.FileIO):
-    """A file that closes when nobody needs it any more, and gives all that is asked for: HDF5 does
-    not look."""
+class _UnlockedFile(io.FileIO):
+    """A file that closes on garbage collection and raises on a short read, which HDF5 ignores."""
 
     def readinto(self, buffer: Any, /) -> int:
-        found, wanted = super().readinto(buffer), memoryview(buffer).nbytes
-        if found != wanted:
-            raise OSError(f"it ends {wanted - (found or 0):,} bytes too early")
-        return wanted
+        count, length = super().readinto(buffer), memoryview(buffer).nbytes
+        if count != length:
+            raise OSError(f"it ends {length - (count or 0):,} bytes too early")
+        return length
 
     def __del__(self) -> None:
         self.close()
 
 
 def _datasets(
-    group: Any, above: str, columns: Sequence[str] | None, path: Path
+    group: Any, prefix: str, columns: Sequence[str] | None, path: Path
 ) -> Generator[tuple[str, Array]]:
     h5py = _module("h5py", "hdf5", path)
     for key in group:
-        name = f"{above}{key}"
+        name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            continue  # soft links are second names, external ones lead to other files
-        one = group[key]
-        if isinstance(one, h5py.Group):
-            if above.count("/") > 32:
-                raise ValueError("groups in groups, more than 32")
-            yield from _datasets(one, f"{name}/", columns, path)
-        elif isinstance(one, h5py.Dataset) and one.ndim and (columns is None or name in columns):
-            if one.external or one.is_virtual:
+            continue  # soft links are second names; external links lead to other files
+        dataset = group[key]
+        if isinstance(dataset, h5py.Group):
+            if prefix.count("/") > 32:
+                raise ValueError("more than 32 nested groups")
+            yield from _datasets(dataset, f"{name}/", columns, path)
+        elif (
+            isinstance(dataset, h5py.Dataset)
+            and dataset.ndim
+            and (columns is None or name in columns)
+        ):
+            if dataset.external or dataset.is_virtual:
                 raise ConfigError(
-                    f"{path}: the data of {name!r} lies in other files, which are not read"
+                    f"{path}: the data of {name!r} lies in other files, which Penstock does not "
+                    "read: copy the data into this file"
                 )
-            text, inner = h5py.check_string_dtype(one.dtype), h5py.check_vlen_dtype(one.dtype)
-            shape = one.shape if text or inner is None else (*one.shape, "*")
-            kind = _type(np.dtype("U") if text else one.dtype if inner is None else inner, shape)
-            yield name, Array(int(one.shape[0]), _block(one, one.chunks), kind, *_lacking(one))
+            text, inner = (
+                h5py.check_string_dtype(dataset.dtype),
+                h5py.check_vlen_dtype(dataset.dtype),
+            )
+            shape = dataset.shape if text or inner is None else (*dataset.shape, "*")
+            kind = _type(
+                np.dtype("U") if text else dataset.dtype if inner is None else inner, shape
+            )
+            yield (
+                name,
+                Array(
+                    int(dataset.shape[0]),
+                    _block(dataset, dataset.chunks),
+                    kind,
+                    *_missing_chunks(dataset),
+                ),
+            )
 
 
-def _lacking(one: Any) -> tuple[int, int]:
-    """Return how many chunks of a dataset are missing, and how many there are (at least one)."""
-    if one.chunks is None:
-        return int(one.size > 0 and one.id.get_storage_size() == 0), 1
+def _missing_chunks(dataset: Any) -> tuple[int, int]:
+    """Return the number of missing chunks of a dataset, and of all its chunks (at least one)."""
+    if dataset.chunks is None:
+        return int(dataset.size > 0 and dataset.id.get_storage_size() == 0), 1
     chunks = math.prod(
-        -(-int(size) // int(chunk)) for size, chunk in zip(one.shape, one.chunks, strict=True)
+        -(-int(size) // int(chunk))
+        for size, chunk in zip(dataset.shape, dataset.chunks, strict=True)
     )
-    return chunks - int(one.id.get_num_chunks()), chunks
+    return chunks - int(dataset.id.get_num_chunks()), chunks
 
 
-def _dataset(data: Checked, name: str) -> Any:
-    one = _file(data)[name]
-    return one.asstr() if _module("h5py", "hdf5", data.path).check_string_dtype(one.dtype) else one
+def _dataset(data: ChecksummedFile, name: str) -> Any:
+    dataset = _file(data)[name]
+    return (
+        dataset.asstr()
+        if _module("h5py", "hdf5", data.path).check_string_dtype(dataset.dtype)
+        else dataset
+    )
 
 
-def open_zarr(wanted: Wanted, /) -> Arrays:
-    """The arrays of a Zarr folder, whose metadata `path` is; one that is an array itself is called
-    `values`."""
-    path, columns = wanted.path, wanted.columns
+def open_zarr(request: OpenRequest, /) -> Arrays:
+    """Open a Zarr folder by the path of its metadata file.
+
+    The column of a folder that is a single array is `values`.
+    """
+    path, columns = request.path, request.columns
     zarr = _module("zarr", "zarr", path)
     for name in ("zarr.json", ".zarray"):
-        for one in sorted(path.parent.rglob(name)):
-            _refuse_pickles(one)
+        for metadata in sorted(path.parent.rglob(name)):
+            _refuse_pickles(metadata)
     with named(path):
         root: Any = zarr.open(str(path.parent), mode="r")
         if isinstance(root, zarr.Array):
@@ -239,7 +264,7 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
                 for name, node in root.members(max_depth=None)
                 if isinstance(node, zarr.Array)
             }
-        found = {
+        arrays = {
             name: Array(
                 int(node.shape[0]),
                 _block(node, getattr(node, "shards", None) or node.chunks),
@@ -250,40 +275,46 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    stats = [sidecar.stat(one) for one in folders.whole([path])]
-    newest = Stat(0, *(max(getattr(one, field) for one in stats) for field in Stat._fields[1:]))
-    whole = frozenset(name for name, array in found.items() if not array.missing)
-    still = partial(_still, path, newest, whole)
+    stats = [sidecar.stat(file) for file in folders.whole([path])]
+    newest = Stat(0, *(max(getattr(stat, field) for stat in stats) for field in Stat._fields[1:]))
+    complete = frozenset(name for name, array in arrays.items() if not array.missing)
+    check = partial(_require_unchanged_chunks, path, newest, complete)
     return Arrays(
-        path, found, partial(_array, path), columns=columns, shared=wanted.shared, still=still
+        path,
+        arrays,
+        partial(_array, path),
+        columns=columns,
+        shared=request.shared,
+        check_unchanged=check,
     )
 
 
-def _still(
-    path: Path, newest: Stat, whole: frozenset[str], name: str, node: Any, start: int, stop: int
+def _require_unchanged_chunks(
+    path: Path, newest: Stat, complete: frozenset[str], name: str, node: Any, start: int, stop: int
 ) -> None:
-    """Refuse chunks that were written after the array was opened, or that are gone: they would read
-    as other values."""
+    """Raise if a chunk was written or removed since the array was opened."""
     sizes = getattr(node, "shards", None) or node.chunks
     folder = path.parent if name == ALONE else path.parent / name
     grid = [
         range(-(-int(size) // int(chunk))) for size, chunk in zip(node.shape, sizes, strict=True)
     ]
     grid[0] = range(start // int(sizes[0]), -(-stop // int(sizes[0])))
-    for place in itertools.product(*grid):
-        chunk = folder / node.metadata.encode_chunk_key(place)
+    for position in itertools.product(*grid):
+        chunk = folder / node.metadata.encode_chunk_key(position)
         if not chunk.exists():
-            if name in whole:
+            if name in complete:
                 raise DataError(
-                    "it is gone, though it was there when the array was opened", where=str(chunk)
+                    "the chunk is missing, though it existed when the array was opened",
+                    where=str(chunk),
                 )
             continue
-        if (now := sidecar.stat(chunk)).mtime > newest.mtime:
+        if (version := sidecar.stat(chunk)).mtime > newest.mtime:
             raise DataError(
-                "it was written while it was in use: keep data still during a run", where=str(chunk)
+                "the chunk was written while it was in use: keep data still during a run",
+                where=str(chunk),
             )
-        if now.ctime > newest.ctime:
-            sidecar.unchanged(chunk, now._replace(ctime=newest.ctime), name=str(chunk))
+        if version.ctime > newest.ctime:
+            sidecar.require_unchanged(chunk, version._replace(ctime=newest.ctime), name=str(chunk))
 
 
 def _array(path: Path, name: str) -> Any:
@@ -292,28 +323,30 @@ def _array(path: Path, name: str) -> Any:
 
 
 def _refuse_pickles(metadata: Path) -> None:
-    """An array whose values or codecs are pickled would run code when it is read."""
+    """Raise for an array whose values or codecs are pickled: reading it would run code."""
     text = meta.read_bytes(metadata)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where=str(metadata)) from error
-    if "pickle" in json.dumps(found).lower():
+    if "pickle" in json.dumps(content).lower():
         raise ConfigError(
             f"{metadata}: its values are pickled, which may run any code when they are read: write "
             "them as plain types"
         )
 
 
-def _block(one: Any, chunks: Any) -> int:
-    """How many rows of an array are read at once."""
-    row = max(1, int(one.dtype.itemsize) * math.prod(map(int, one.shape[1:])))
-    return max(1, min(int(chunks[0]), _MOST // row) if chunks else _BLOCK // row)
+def _block(array: Any, chunks: Any) -> int:
+    """Return how many rows of an array to read at once."""
+    row = max(1, int(array.dtype.itemsize) * math.prod(map(int, array.shape[1:])))
+    return max(1, min(int(chunks[0]), _MAX_BLOCK // row) if chunks else _BLOCK // row)
 
 
 def _type(dtype: Any, shape: Sequence[Any]) -> str:
-    """The type of the rows of an array, as far as their values tell: numbers that stand alone are
-    Python's."""
+    """Return the type of the rows of an array, as far as its dtype tells.
+
+    Scalars have the type of Python's scalars.
+    """
     if len(shape) == 1 and dtype.kind in "biufcSUT":
         return type(np.zeros(1, dtype).tolist()[0]).__name__
     name = {"S": "bytes", "U": "str", "T": "str"}.get(dtype.kind) or str(dtype.newbyteorder("="))
@@ -329,7 +362,7 @@ def _module(name: str, extra: str, path: Path) -> Any:
 
 @contextlib.contextmanager
 def named(path: Path, name: str = "") -> Generator[None]:
-    """Errors of either package, which raise what they like, as errors that name file and array."""
+    """Convert the errors of a format's package to errors that name the file and the array."""
     try:
         yield
     except (PenstockError, ImportError):
@@ -341,9 +374,8 @@ def named(path: Path, name: str = "") -> Generator[None]:
             f"cannot be read: {error}", where=f"{path}{name and f', {name}'}"
         ) from error
     except BaseException as error:
-        if (
-            not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime"
-        ):  # where Rust panics
+        is_rust_panic = type(error).__module__ == "pyo3_runtime"
+        if not isinstance(error, Exception) and not is_rust_panic:
             raise
         reason = str(error).partition("\nBacktrace:")[0]
         raise DataError(

@@ -1,11 +1,10 @@
-"""What opening many files found out, kept in one file: one process of a machine looks at them, the
-others read that.
+"""Catalogs of many files: one process of a machine opens the files for all.
 
-A catalog holds size, time and rows of every file, and of small files of lines where each row
-begins. Whoever opens the files takes a lock, makes the catalog or compares it with the files as
-they are, and notes when that was. Another process that comes within a minute, while the first one
-runs, compares a few of the files and believes it of the others. Every file is compared once more
-when its first row is read.
+A catalog stores size, time and rows of every file, and the row offsets of small files of lines. A
+process that opens the files takes a lock, builds the catalog or compares it with the files, and
+records the time of the comparison. Another process that comes within a minute, while the first one
+runs, compares a few files and trusts the rest. Every file is compared again when its first row is
+read.
 """
 
 from __future__ import annotations
@@ -35,28 +34,33 @@ from .paths import PACKED, places
 from .rows import arrow
 
 MANY = 32
-"""Files from which on they have a catalog."""
+"""Smallest number of files that get a catalog."""
 
-_SMALL = 64 << 10  # bytes of a file of lines up to which it has no index of its own
+_SMALL = 64 << 10  # largest file of lines, in bytes, whose offsets the catalog stores
 _SOME = 8  # files that every process compares with the catalog
 _MINUTE = 60_000_000_000
 _VERSION = 2
 
 Open = Callable[[Path, Offsets | None], File]
-"""Opens one file; with offsets, where it needs no index of its own."""
+"""Opens one file; with offsets, the file needs no index."""
 
 
 class Kind(NamedTuple):
-    """Options of reading files. With `small`, small files are lines and get no index of their
-    own."""
+    """Properties of the files of a catalog.
+
+    `spelled` identifies how they are read. With `small`, the catalog stores the offsets of small files.
+    """
 
     spelled: list[str]
     small: bool
 
 
 class Catalog(NamedTuple):
-    """What is known of each file. `marks` holds the offsets and checksums of the small ones, one
-    after the other. `look` tells when files and catalog were last compared."""
+    """Facts about each file.
+
+    `marks` contains the offsets and checksums of the small files, concatenated. `look` is the sidecar
+    with the time of the last comparison with the files.
+    """
 
     path: Path
     look: Path
@@ -69,25 +73,29 @@ class Catalog(NamedTuple):
     cuts: Ints
 
     def arrow_schema(self) -> Any:
-        """Return the schema of all files, where they differ."""
+        """Return the common schema of the files if their schemas differ, else `None`."""
         if self.schema is None:
             return None
         return arrow("pyarrow.ipc").read_schema(arrow().py_buffer(bytes.fromhex(self.schema)))
 
     def offsets(self, number: int) -> Offsets | None:
-        """Where the rows of a file begin, if that is known here."""
-        found, rows = self.marks[self.cuts[number] : self.cuts[number + 1]], int(self.rows[number])
-        return Offsets(self.path, found[: rows + 1], found[rows + 1 :]) if found.size else None
+        """Return the row offsets of a small file, or `None`."""
+        marks, rows = self.marks[self.cuts[number] : self.cuts[number + 1]], int(self.rows[number])
+        return Offsets(self.path, marks[: rows + 1], marks[rows + 1 :]) if marks.size else None
 
     def holds_same(self, other: Catalog) -> bool:
-        """Return whether another catalog tells the same of its files, but for their times."""
-        told = (self.columns, self.types, self.schema) == (other.columns, other.types, other.schema)
+        """Return whether another catalog stores the same facts, apart from times."""
+        same_schema = (self.columns, self.types, self.schema) == (
+            other.columns,
+            other.types,
+            other.schema,
+        )
         arrays = (self.rows, other.rows), (self.marks, other.marks)
-        return told and all(np.array_equal(mine, theirs) for mine, theirs in arrays)
+        return same_schema and all(np.array_equal(own, others) for own, others in arrays)
 
 
-class Late(Sequence[File]):
-    """The files of a catalog; each is opened when it is first asked for."""
+class LazyFiles(Sequence[File]):
+    """The files of a catalog, each opened on first access."""
 
     def __init__(self, paths: Sequence[Path], catalog: Catalog, open_: Open) -> None:
         self._paths, self._catalog, self._open = paths, catalog, open_
@@ -100,26 +108,29 @@ class Late(Sequence[File]):
         return len(self._paths)
 
     def __getitem__(self, number: Any) -> Any:
-        found = self._files.get(number)
-        if found is None:
+        file = self._files.get(number)
+        if file is None:
             if not 0 <= number < len(self):
                 raise IndexError(number)
-            found = self._files[number] = self._opened(number)
-        return found
+            file = self._files[number] = self._open_file(number)
+        return file
 
-    def _opened(self, number: int) -> File:
-        path, known = self._paths[number], self._catalog
+    def _open_file(self, number: int) -> File:
+        path, catalog = self._paths[number], self._catalog
         try:
             try:
-                file = self._open(path, known.offsets(number))
+                file = self._open(path, catalog.offsets(number))
             finally:
-                sidecar.unchanged(path, known.stats[number], name=str(path))
+                sidecar.require_unchanged(path, catalog.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
-                seams.world.disk.unlink(known.look)  # who comes next is to look for himself
+                seams.world.disk.unlink(catalog.look)  # the next process compares all files
             raise
-        if len(file) != known.rows[number]:
-            raise DataError(f"{known.path} is not of these files: delete it", where=str(path))
+        if len(file) != catalog.rows[number]:
+            raise DataError(
+                f"{catalog.path} belongs to other files: delete it, and open the files again",
+                where=str(path),
+            )
         return file
 
 
@@ -133,60 +144,74 @@ def of(
     *,
     rebuild: bool = False,
 ) -> Catalog:
-    """The catalog of these files as they are now, or were a minute ago; made if there is none."""
-    stands = _stands(paths, kind)
-    local = sidecar.index(stands, cache, "files")
-    look = local.with_name(f"{local.name}-looked")
-    with sidecar.locked(look.parent) as alone:
-        kept = sidecar.place(stands, cache, "files")
-        found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
+    """Return the catalog of these files, at most a minute old; build it if necessary.
+
+    Args:
+        paths: The files.
+        kind: Properties of the files.
+        cache: Cache folder.
+        open_: Opens one file.
+        settled: Returns the common Arrow schema of the opened files, if they need one.
+        ahead: Prefetches the heads of files.
+        rebuild: Build the catalog again.
+    """
+    key_path = _key_path(paths, kind)
+    in_cache = sidecar.cached_index_path(key_path, cache, "files")
+    look = in_cache.with_name(f"{in_cache.name}-looked")
+    with sidecar.lock_folder(look.parent) as locked:
+        target = sidecar.index_path(key_path, cache, "files")
+        catalog = None if rebuild or not target.exists() else _read(target, look, len(paths))
         if (
-            found is not None
-            and _fresh(look)
-            and not _changed(found, paths, keyed(len(paths), _SOME).tolist())
+            catalog is not None
+            and _is_fresh(look)
+            and not _changed_files(catalog, paths, keyed(len(paths), _SOME).tolist())
         ):
-            return found
-        changed = [] if found is None else _changed(found, paths, range(len(paths)))
-        if found is None or changed:
-            before, found = found, _made(paths, kept, look, kind.small, open_, settled, ahead)
-            if before is not None and not before.holds_same(found):
+            return catalog
+        changed = [] if catalog is None else _changed_files(catalog, paths, range(len(paths)))
+        if catalog is None or changed:
+            previous, catalog = (
+                catalog,
+                _build(paths, target, look, kind.small, open_, settled, ahead),
+            )
+            if previous is not None and not previous.holds_same(catalog):
                 sidecar.log_changed(*changed)
-            files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
-            with suppress(PenstockError):  # without a place to keep it, it is made anew every time
-                place = sidecar.keep(
-                    kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local
+            files, rows, body = Stat(len(paths), 0), int(catalog.rows.sum()), _encode(catalog)
+            with suppress(PenstockError):  # without a writable folder every process builds it
+                written = sidecar.write(
+                    target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
                 )
-                found = found._replace(path=place)
-        now = Stat(machine.process(), int(machine.clock() * 1e9))
+                catalog = catalog._replace(path=written)
+        looked = Stat(machine.process(), int(machine.clock() * 1e9))
         with suppress(PenstockError):
-            sidecar.keep(look, sidecar.LOOKED, now, 0, b"", alone)
-        return found
+            sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
+        return catalog
 
 
 def holds(path: Path, size: int) -> bool:
-    """Whether a file of lines is small enough that a catalog holds its offsets.
+    """Return whether a file of lines is small enough for a catalog to store its offsets.
 
-    >>> holds(Path("a.jsonl"), 4_000), holds(Path("a.jsonl"), 1 << 20), holds(Path("a.jsonl.gz"), 4_000)
-    (True, False, False)
+    >>> holds(Path("a.jsonl"), 4_000), holds(Path("a.jsonl"), 1 << 20)
+    (True, False)
+    >>> holds(Path("a.jsonl.gz"), 4_000)
+    False
     """
     return size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json")
 
 
 def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int | None:
-    """The rows of all these files, where a catalog tells."""
-    kept = sidecar.place(_stands(paths, kind), cache, "files")
-    return int(_read(kept, kept, len(paths)).rows.sum()) if kept.exists() else None
+    """Return the rows of all these files according to a catalog, or `None` without one."""
+    target = sidecar.index_path(_key_path(paths, kind), cache, "files")
+    return int(_read(target, target, len(paths)).rows.sum()) if target.exists() else None
 
 
-def _stands(paths: Sequence[Path], kind: Kind) -> Path:
-    """A path that stands for all these files, read in this way."""
+def _key_path(paths: Sequence[Path], kind: Kind) -> Path:
+    """Return a path whose name identifies these files and how they are read."""
     spelled = json.dumps([_VERSION, kind.spelled, *places(paths)]).encode()
     return paths[0].with_name(hashlib.blake2b(spelled, digest_size=12).hexdigest())
 
 
-def _fresh(look: Path) -> bool:
-    """Return whether another process, which still runs, compared the files with the catalog in the
-    last minute."""
+def _is_fresh(look: Path) -> bool:
+    """Return whether a running process compared files and catalog in the last minute."""
     if not look.is_file():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))
@@ -199,18 +224,18 @@ def _fresh(look: Path) -> bool:
     return 0 <= int(machine.clock() * 1e9) - stamp.data.mtime <= _MINUTE
 
 
-def _changed(found: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
-    """Return those of some files that are others than when the catalog was made."""
+def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
+    """Return those of some files that changed since the catalog was built."""
     return [
-        paths[number] for number in numbers if sidecar.stat(paths[number]) != found.stats[number]
+        paths[number] for number in numbers if sidecar.stat(paths[number]) != catalog.stats[number]
     ]
 
 
-def _made(
+def _build(
     paths: Sequence[Path],
-    kept: Path,
+    target: Path,
     look: Path,
-    small: bool,
+    has_offsets: bool,
     open_: Open,
     settled: Callable[[], Any],
     ahead: Callable[[Sequence[Path]], None],
@@ -221,13 +246,13 @@ def _made(
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
     with Progress("open files", len(paths), "files") as progress:
         for number, path in enumerate(progress.each(paths)):
-            before = stats[number]
+            version = stats[number]
             if number % MANY == 0:
                 ahead(paths[number : number + 2 * MANY])
-            found = np.zeros(0, np.uint32)
-            if small and holds(path, before.size):
-                offsets, sums = offsets_of(path, before)
-                found = np.concatenate([offsets, sums]).astype(np.uint32)
+            file_marks = np.zeros(0, np.uint32)
+            if has_offsets and holds(path, version.size):
+                offsets, sums = offsets_of(path, version)
+                file_marks = np.concatenate([offsets, sums]).astype(np.uint32)
                 lengths.append(len(offsets) - 1)
             else:
                 file = open_(path, None)
@@ -236,16 +261,21 @@ def _made(
                     columns = list(file.columns)
                     if isinstance(file, Arrow):
                         types = {name: str(kind) for name, kind in file.types.items()}
-            sidecar.unchanged(path, before, name=str(path))
-            marks.append(found)
-    rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
-    told: str | None = None
+            sidecar.require_unchanged(path, version, name=str(path))
+            marks.append(file_marks)
+    rows, mark_starts = (
+        np.asarray(lengths, np.int64),
+        starts_of([len(file_marks) for file_marks in marks]),
+    )
+    schema_hex: str | None = None
     if (schema := settled()) is not None:
-        columns, told = list(schema.names), bytes(schema.serialize()).hex()
-    return Catalog(kept, look, columns, types, told, stats, rows, np.concatenate(marks), cuts)
+        columns, schema_hex = list(schema.names), bytes(schema.serialize()).hex()
+    return Catalog(
+        target, look, columns, types, schema_hex, stats, rows, np.concatenate(marks), mark_starts
+    )
 
 
-def _encoded(catalog: Catalog) -> bytes:
+def _encode(catalog: Catalog) -> bytes:
     head = json.dumps([catalog.columns, catalog.types, catalog.schema]).encode()
     numbers = np.column_stack(
         [np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]
@@ -260,20 +290,20 @@ def _encoded(catalog: Catalog) -> bytes:
     )
 
 
-def _read(kept: Path, look: Path, files: int) -> Catalog:
-    _, body = sidecar.body(kept, sidecar.CATALOG, kept)
+def _read(path: Path, look: Path, files: int) -> Catalog:
+    _, body = sidecar.read_body(path, sidecar.CATALOG, path)
     try:
-        return _decoded(kept, look, body, files)
+        return _decode(path, look, body, files)
     except (ValueError, TypeError) as error:
-        raise sidecar.damaged(kept, kept) from error
+        raise sidecar.damaged(path, path) from error
 
 
-def _decoded(kept: Path, look: Path, body: memoryview, files: int) -> Catalog:
-    begin = 8 + int.from_bytes(body[:8], "little")
-    numbers = np.frombuffer(body, "<i8", 6 * files, begin).reshape(files, 6).astype(np.int64)
-    marks = np.frombuffer(body, "<u4", offset=begin + numbers.nbytes)
+def _decode(path: Path, look: Path, body: memoryview, files: int) -> Catalog:
+    header_end = 8 + int.from_bytes(body[:8], "little")
+    numbers = np.frombuffer(body, "<i8", 6 * files, header_end).reshape(files, 6).astype(np.int64)
+    marks = np.frombuffer(body, "<u4", offset=header_end + numbers.nbytes)
     stats = [Stat(*stat) for stat in numbers[:, :4].tolist()]
-    columns, types, schema = json.loads(bytes(body[8:begin]))
+    columns, types, schema = json.loads(bytes(body[8:header_end]))
     return Catalog(
-        kept, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5])
+        path, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5])
     )

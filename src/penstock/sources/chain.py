@@ -1,4 +1,4 @@
-"""Several parts, one after the other, read as one."""
+"""Files of one format, concatenated into one source."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from .identity import Digest, file_digest, row_digest
 from .kinds import Kind, Typed
 from .paths import TokenType
 
-_FAR = 4 << 10  # bytes of a store worth reading for nothing to save one more read
-_NEAR = 32 << 10  # of this machine
-_HELD = 128 << 20  # bytes that are fetched ahead of a source
+_REMOTE_GAP = 4 << 10  # unused bytes worth reading from a store to save one more request
+_LOCAL_GAP = 32 << 10  # unused bytes worth reading from a local disk to save one more read
+_PREFETCHED = 128 << 20  # bytes that are prefetched from one source
 
 
 class File(Protocol):
-    """One file of a source: its rows by index. `columns` are the names it gives, `None` where only
-    the rows know."""
+    """One file of a source, read by row index.
+
+    `columns` lists its column names; `None` means that only the rows have names.
+    """
 
     @property
     def columns(self) -> Sequence[str] | None: ...
@@ -38,22 +40,22 @@ class File(Protocol):
 
 @runtime_checkable
 class Ranged(Protocol):
-    """A file that can say which bytes of a store its rows need."""
+    """A file that knows which byte ranges its rows need."""
 
     def ranges(self, indices: Ints, /) -> Iterable[Range]: ...
 
 
 def gap_of(path: Path) -> int:
-    """How many bytes between two rows are worth reading for nothing, to save one more read."""
-    return _FAR if is_far(path) else _NEAR
+    """Return how many unused bytes between two rows to read rather than issue a second request."""
+    return _REMOTE_GAP if is_far(path) else _LOCAL_GAP
 
 
-def ranges_of(path: Path, starts: Ints, ends: Ints, of: int = 1) -> list[Range]:
-    """Parts of a file, in whole blocks, those made one that are read together."""
+def ranges_of(path: Path, starts: Ints, ends: Ints, block: int = 1) -> list[Range]:
+    """Return byte ranges of a file, aligned to blocks of `block` bytes; merge nearby ranges."""
     if not starts.size:
         return []
     order, gap = np.argsort(starts, kind="stable"), gap_of(path)
-    starts, ends = starts[order] // of * of, -(-ends[order] // of) * of
+    starts, ends = starts[order] // block * block, -(-ends[order] // block) * block
     cuts = np.flatnonzero(starts[1:] > np.maximum.accumulate(ends)[:-1] + gap) + 1
     lows, highs = (
         starts[np.concatenate([[0], cuts])],
@@ -65,7 +67,7 @@ def ranges_of(path: Path, starts: Ints, ends: Ints, of: int = 1) -> list[Range]:
 
 
 def starts_of(sizes: Sequence[int] | Ints) -> Ints:
-    """Where each part begins, and at last where the whole ends: int64[len(sizes) + 1]."""
+    """Return the offset of each part and the total size: int64[len(sizes) + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
 
 
@@ -74,10 +76,15 @@ def by_part(
     indices: Ints,
     read: Callable[[int, Ints], list[Any]],
 ) -> list[Any]:
-    """Read rows from parts, every part once: `read(part, rows of that part)`. Results in the order
-    asked.
+    """Read rows from several parts, visiting each part once; return them in the requested order.
 
-    >>> by_part(starts_of([2, 3]), np.array([4, 0, 2]), lambda part, rows: [(part, r) for r in rows.tolist()])
+    Args:
+        starts: Offsets of the parts, from `starts_of`.
+        indices: Rows of all parts together.
+        read: Called as `read(part, rows of that part)`.
+
+    >>> starts, indices = starts_of([2, 3]), np.array([4, 0, 2])
+    >>> by_part(starts, indices, lambda part, rows: [(part, row) for row in rows.tolist()])
     [(1, 2), (0, 0), (1, 0)]
     """
     if not indices.size:
@@ -92,15 +99,14 @@ def by_part(
     values: list[Any] = []
     for start, stop in pairwise(cuts):
         values += read(int(parts[start]), rows[start:stop])
-    out: list[Any] = [None] * len(values)
+    ordered: list[Any] = [None] * len(values)
     for place, value in zip(order.tolist(), values, strict=True):
-        out[place] = value
-    return out
+        ordered[place] = value
+    return ordered
 
 
 class Outline(NamedTuple):
-    """What a source knows of its files: the rows of each, their columns, and the version of
-    each."""
+    """Facts about the files of a source: rows per file, columns, and the version of each file."""
 
     rows: Sequence[int] | Ints
     columns: Sequence[str] | None
@@ -108,14 +114,15 @@ class Outline(NamedTuple):
 
 
 def outline_of(files: Sequence[File], paths: Sequence[Path]) -> Outline:
-    """The outline of files that are open."""
+    """Return the outline of open files."""
     columns = files[0].columns if files else None
     return Outline([len(file) for file in files], columns, [sidecar.stat(path) for path in paths])
 
 
 class Counts(Protocol):
-    """What says how many tokens it makes of rows. `counted` is what it is known by, `lasting`
-    whether that says enough to keep what was counted.
+    """A token counter, such as a tokenizer, that returns the number of tokens of each sample.
+
+    `counted` identifies the counter. `lasting` is true if that identity suffices to cache the counts.
     """
 
     counted: str
@@ -125,8 +132,8 @@ class Counts(Protocol):
     def counts(self, samples: list[Any], /) -> list[int]: ...
 
 
-class Asked(NamedTuple):
-    """What a source of files was asked for: enough to ask for it again."""
+class OpenArguments(NamedTuple):
+    """The arguments of `open_files`, stored so that a source can be opened again."""
 
     paths: tuple[str, ...]
     format: str | None
@@ -142,7 +149,7 @@ class Asked(NamedTuple):
 def in_file_order(
     starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]
 ) -> list[Any]:
-    """What lies at these bytes, read from front to back, in the order asked.
+    """Read byte ranges from front to back; return the results in the requested order.
 
     >>> in_file_order(np.array([4, 0]), np.array([6, 2]), lambda starts, ends: starts.tolist())
     [4, 0]
@@ -150,15 +157,18 @@ def in_file_order(
     if bool((starts[1:] >= starts[:-1]).all()):
         return list(read(starts, ends))
     order = np.argsort(starts, kind="stable")
-    out: list[Any] = [None] * len(order)
+    ordered: list[Any] = [None] * len(order)
     for place, value in zip(order.tolist(), read(starts[order], ends[order]), strict=True):
-        out[place] = value
-    return out
+        ordered[place] = value
+    return ordered
 
 
 class Decoding(NamedTuple):
-    """What reading a row of a file decodes, as its footer tells: the bytes and the rows of a row
-    group on average, and the bytes of all of the source."""
+    """The cost of decoding one row, according to the footer of a file.
+
+    `group` and `rows` are the average bytes and rows of a row group. `total` is the decoded size of
+    the source in bytes.
+    """
 
     group: int
     rows: int
@@ -166,13 +176,19 @@ class Decoding(NamedTuple):
 
 
 class Chain:
-    """Files of one format as one source, in the order given. What `open_files` returns.
+    """Files of one format as one source, in the given order; `open_files` returns it.
 
-    `as_columns` says that functions of many samples are to have them as columns. `name` is what the
-    source is called where nobody gave it a name; `files` are its parts, `paths` and `stats` what
-    was found of them. `lengths` finds the sizes of all rows, where they can be known; `column` is
-    the one that they are of, `counts` what makes as many tokens of the rows. `asked` is what
-    `open_files` was asked for. No file is touched before a row of it is read.
+    The source opens a file when one of its rows is first read.
+
+    Attributes:
+        as_columns: Pass batches to functions as columns.
+        name: Name of the source unless the user gives one.
+        files: The parts.
+        paths: Paths of the parts.
+        stats: Versions of the parts.
+        column: Column whose lengths `lengths` returns.
+        counts: Token counter whose counts `lengths` returns.
+        asked: Arguments of `open_files`.
     """
 
     def __init__(
@@ -191,7 +207,7 @@ class Chain:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
-        self.asked: Asked | None = None
+        self.asked: OpenArguments | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
         self._lengths: Sizes | None = None
         self.format = format
@@ -216,38 +232,40 @@ class Chain:
         return f"<{self.format} source {self.name!r}: {len(self)} rows in {len(self.files)} files>"
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`, each file visited once."""
+        """Return the rows at `indices`, visiting each file once."""
         self.ahead(indices, now=True)
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
     def columnar(self) -> bool:
-        """Whether rows can be had as columns."""
+        """True if the source can return rows as columns."""
         return len(self.files) > 0 and isinstance(self.files[0], OfColumns)
 
     @property
     def types(self) -> Mapping[str, Kind]:
-        """The types of the columns, where the files tell them; the first file speaks for the
-        others."""
+        """The column types according to the first file, if its format stores them."""
         first = self.files[0] if len(self.files) else None
         return first.types if isinstance(first, Typed) else {}
 
     def place(self, index: int) -> tuple[Path, int]:
-        """The file in which a row lies, and which of its rows it is."""
+        """Return the file of a row, and its index in that file."""
         part = int(self._starts.searchsorted(index, "right")) - 1
         return self.paths[part], index - int(self._starts[part])
 
     def decoding(self) -> Decoding | None:
-        """What a row costs where whole groups of rows are decoded for it; the first file speaks for
-        the others."""
+        """Return the cost of decoding a row, if the format decodes whole row groups.
+
+        The first file stands for the others.
+        """
         file = self.files[0] if len(self.files) else None
-        found = file.decoding() if isinstance(file, OfColumns) else None
-        if file is None or found is None or not len(file):
+        group = file.decoding() if isinstance(file, OfColumns) else None
+        if file is None or group is None or not len(file):
             return None
-        return Decoding(found[0], found[1], round(found[0] / max(found[1], 1) * len(self)))
+        size, rows = group
+        return Decoding(size, rows, round(size / max(rows, 1) * len(self)))
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The same rows, where they can be as columns of which no row was made yet."""
+        """Return the rows at `indices`, as columns if the format has columns."""
         self.ahead(indices, now=True)
         if len(self.files) == 1:
             return self._blocks(0, indices)
@@ -260,29 +278,29 @@ class Chain:
         order = np.argsort(parts, kind="stable")
         cuts = np.flatnonzero(np.diff(parts[order])) + 1
         groups = np.split(order, cuts)
-        return joined([self._blocks(int(parts[mine[0]]), rows[mine]) for mine in groups], order)
+        return joined([self._blocks(int(parts[group[0]]), rows[group]) for group in groups], order)
 
     def _blocks(self, part: int, rows: Ints) -> Sequence[Any]:
         file = self.files[part]
         return file.block(rows) if isinstance(file, OfColumns) else file.read(rows)
 
-    def lying(self, indices: Ints, /) -> tuple[Ints, Ints]:
-        """The number of the file that each row lies in, and which row of it that is."""
+    def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
+        """Return the number of the file of each row, and the index of the row in that file."""
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
 
     def foresees(self, reach: Reach, /) -> int:
-        """How many rows may be fetched ahead; none where it is of no use to those who read: what
-        one process holds others lack, but for the cache.
+        """Return how many rows may be prefetched; 0 if readers could not use them.
+
+        Processes share prefetched bytes only through a cache on disk.
         """
-        kept = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
-        if not (self._far and (reach == "process" or (reach == "machine" and kept))):
+        has_cache = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
+        if not (self._far and (reach == "process" or (reach == "machine" and has_cache))):
             return 0
-        return max(1, _HELD * len(self) // max(1, sum(stat.size for stat in self.stats)))
+        return max(1, _PREFETCHED * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
     def ahead(self, indices: Ints, /, now: bool = False) -> bool:
-        """Begin to fetch what rows need that lie in a store, and are read soon or now; whether
-        there was room."""
+        """Prefetch the bytes of rows that are read soon, or `now`; return false if full."""
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
             return True
@@ -295,30 +313,32 @@ class Chain:
         return store.ahead(ranges, now)
 
     def spans(self, indices: Ints, /) -> Spans | None:
-        """The rows at `indices` as places in files of tokens; None where they are others."""
+        """Return the rows at `indices` as spans of token files, or `None` for other rows."""
         parts = np.searchsorted(self._starts, indices, side="right") - 1
-        order, found = np.argsort(parts, kind="stable"), list[Spans]()
-        for some in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
-            file = self.files[int(parts[some[0]])] if len(some) else None
+        order, parts_spans = np.argsort(parts, kind="stable"), list[Spans]()
+        for group in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            file = self.files[int(parts[group[0]])] if len(group) else None
             spans = (
-                file.spans(indices[some] - self._starts[parts[some]])
+                file.spans(indices[group] - self._starts[parts[group]])
                 if isinstance(file, Stored)
                 else None
             )
             if spans is None:
                 return None
-            found.append(spans)
-        return join_spans(found, order)
+            parts_spans.append(spans)
+        return join_spans(parts_spans, order)
 
     def lengths(self) -> Sizes | None:
-        """The sizes of all rows, found when first asked for; `None` where nobody knows them without
-        reading."""
+        """Return the sizes of all rows, or `None` if they are unknown without reading.
+
+        The first call computes them.
+        """
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()
         return self._lengths
 
     def digest(self) -> Digest:
-        """What the files hold, found out when first asked for."""
+        """Return a digest of the contents of the files, computed on first use."""
         if self._digest is None:
             self._digest = file_digest(
                 self.paths,
@@ -331,16 +351,20 @@ class Chain:
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
-        """What the first rows hold."""
+        """Return a digest of the first rows."""
         return {"rows": row_digest(self.read, rows)}
 
     def describe(self) -> Json:
-        """Format, number of rows and columns; `columns` is `None` where they are known only row by
-        row."""
+        """Return format, number of rows and columns.
+
+        `columns` is `None` if the column names are known only row by row.
+        """
         columns = self._columns
-        found = {
+        description = {
             "format": self.format,
             "rows": len(self),
             "columns": None if columns is None else list(columns),
         }
-        return found if self.counts is None else {**found, "tokens": self.counts.counted}
+        return (
+            description if self.counts is None else {**description, "tokens": self.counts.counted}
+        )

@@ -1,5 +1,7 @@
-"""Parquet and Arrow IPC files, read at random through pyarrow. Rows are dicts; see `rows_of` for
-their values."""
+"""Parquet and Arrow IPC files, read at random through pyarrow.
+
+Rows are dicts; `rows_of` documents their values.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,22 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_of, plausible
+from .arrow_take import ArrowTake
 from .block import Form, OfColumns, of_batches
 from .chain import starts_of
-from .checked import Checked
-from .gather import Gather
-from .held import Shared
+from .checksummed import ChecksummedFile
 from .kinds import kinds_of
+from .lru import SharedCaches
 from .rows import arrow, check, leaves, mapped, opened, together
 from .unify import Conform
 
-_GROUPS = 64  # row groups of a file that are asked for their sizes; they speak for the others
-_MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
+_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file
+_MAPPED = 4096  # cache cost of a batch in a mapped file, which is only its description
 
 
 def footer_of(path: Path) -> tuple[Any, list[int], int]:
-    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and
-    about the bytes of one before it was compressed.
-    """
-    with _named(path):
+    """Return schema, rows per row group, and the average uncompressed bytes of a row group."""
+    with _named_errors(path):
         with opened(path) as file:
             footer = arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
@@ -43,22 +43,19 @@ def footer_of(path: Path) -> tuple[Any, list[int], int]:
             raise ValueError(
                 f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}"
             )
-        # What is told of a single column is not looked at: where that is damaged, Arrow ends the
-        # process.
-        looked_at = min(footer.num_row_groups, _GROUPS)
-        group = sum(footer.row_group(n).total_byte_size for n in range(looked_at)) // max(
-            looked_at, 1
+        # Statistics of single columns stay unread: Arrow crashes if they are damaged.
+        sampled = min(footer.num_row_groups, _GROUPS)
+        group = sum(footer.row_group(number).total_byte_size for number in range(sampled)) // max(
+            sampled, 1
         )
     return footer.schema.to_arrow_schema(), sizes, group
 
 
 class Parquet(OfColumns):
-    """One Parquet file. Opened, its footer alone is read; a row costs its row group, decoded once
-    while it is held.
+    """One Parquet file; opening reads the footer, and reading a row decodes its row group.
 
-    The unit of reading is the row group, so rows at random over a file larger than the cache decode
-    a whole row group
-    for a few rows: write small row groups (a few MiB), or use Arrow files where that matters.
+    Decoded row groups are cached. Random reads over a file larger than the cache decode a full row
+    group for a few rows: write small row groups (a few MiB), or Arrow files.
     """
 
     slow = True
@@ -68,17 +65,17 @@ class Parquet(OfColumns):
         path: Path,
         *,
         columns: Sequence[str] | None,
-        shared: Shared,
-        data: Checked | None = None,
+        shared: SharedCaches,
+        data: ChecksummedFile | None = None,
         schema: Any = None,
         some: bool = False,
     ) -> None:
         self.path = self._path = path
         self._shared, self._stat = shared, sidecar.stat(path)
-        self._data = data or Checked(path, path, shared.files)
+        self._data = data or ChecksummedFile(path, path, shared.files)
         self._compare_footer()
         footer, sizes, group = footer_of(path)
-        names = _wanted(footer.names, columns, path, some or schema is not None)
+        names = _select_columns(footer.names, columns, path, some or schema is not None)
         self.own: Any = arrow().schema([footer.field(name) for name in names])
         self._conform = Conform(self.own, schema, path)
         self.columns = self._conform.schema.names
@@ -91,48 +88,51 @@ class Parquet(OfColumns):
         return int(self._starts[-1])
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`, each row group visited once."""
+        """Return the rows at `indices`, visiting each row group once."""
 
         def group(number: int) -> Any:
-            batch, wrapped = self._shared.decoded.get(
-                (self._path, number), lambda: self._decoded(number)
+            batch, overflowed = self._shared.decoded.get(
+                (self._path, number), lambda: self._decode(number)
             )
-            if wrapped:
+            if overflowed:
                 rows = indices - self._starts[number]
-                self._require_held(
-                    number, {name: np.intersect1d(rows, places) for name, places in wrapped.items()}
+                self._require_representable(
+                    number,
+                    {name: np.intersect1d(rows, bad_rows) for name, bad_rows in overflowed.items()},
                 )
             return batch
 
-        with _named(self._path, indices):
-            found = of_batches(self._starts, indices, group, self._form, views=False)
+        with _named_errors(self._path, indices):
+            rows_block = of_batches(self._starts, indices, group, self._form, views=False)
         if len(indices) > 1 and int(indices[-1] - indices[0]) == len(indices) - 1:
-            self._passed(int(indices[0]), int(indices[-1]) + 1)
-        return found
+            self._drop_passed(int(indices[0]), int(indices[-1]) + 1)
+        return rows_block
 
     def decoding(self) -> tuple[int, int] | None:
         return self._group, len(self) // max(len(self._starts) - 1, 1)
 
     def column(self, name: str, /) -> Iterator[Any]:
-        """One column, row group by row group."""
+        """Yield one column, row group by row group."""
         pq: Any = arrow("pyarrow.parquet")
         self._data.compare(0, self._stat.size)
-        with _named(self._path), opened(self._path) as raw, pq.ParquetFile(raw) as file:
+        with _named_errors(self._path), opened(self._path) as raw, pq.ParquetFile(raw) as file:
             if name in self.columns and name not in self._conform.names:
                 yield self._conform.column(name, None, len(self))
                 return
-            _wanted(file.schema_arrow.names, [name], self._path)
+            _select_columns(file.schema_arrow.names, [name], self._path)
             for group in range(file.num_row_groups):
                 column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
-                self._whole(group, len(column))
-                self._require_held(group, _wrapped(raw, file, group, [name], {name: column}))
+                self._require_rows(group, len(column))
+                self._require_representable(
+                    group, _overflowed_rows(raw, file, group, [name], {name: column})
+                )
                 yield from self._conform.column(name, column, len(column)).chunks
 
-    def _decoded(self, group: int) -> tuple[int, Any]:
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
-            table, wrapped = self._read_group(group)
+    def _decode(self, group: int) -> tuple[int, Any]:
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
+            table, overflowed = self._read_group(group)
         table = self._conform(table)
-        return table.get_total_buffer_size(), (together([table]), wrapped)
+        return table.get_total_buffer_size(), (together([table]), overflowed)
 
     def _read_group(self, group: int) -> tuple[Any, dict[str, Ints]]:
         pq: Any = arrow("pyarrow.parquet")
@@ -140,21 +140,22 @@ class Parquet(OfColumns):
             self._path, lambda: (1, pq.read_metadata(opened(self._path)))
         )
         if self._data.known():
-            for start, stop in _chunks(footer.row_group(group), self._conform.names):
+            for start, stop in _column_chunks(footer.row_group(group), self._conform.names):
                 self._data.compare(start, stop)
-        # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads
-        # are the loader's. What lies in a store is on its way already, and is waited for by this
-        # thread, which Ctrl-C can stop.
+        # With a cached footer opening is cheap, and a reader per call needs no lock. The loader
+        # provides the threads. Remote bytes are already prefetched; this thread waits for them, so
+        # that Ctrl-C can interrupt it.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
             table = table.select(self._conform.names)
-            self._whole(group, table.num_rows)
-            return table, _wrapped(raw, file, group, self._conform.names, table)
+            self._require_rows(group, table.num_rows)
+            return table, _overflowed_rows(raw, file, group, self._conform.names, table)
 
-    def _passed(self, start: int, stop: int) -> None:
-        """Let go of row groups that were read up to their end: who reads on does not come back, and
-        new ones are decoded faster into memory that was in use.
+    def _drop_passed(self, start: int, stop: int) -> None:
+        """Evict row groups that were read to their end: sequential readers do not return.
+
+        Decoding the next ones into memory in use is faster.
         """
         ends = self._starts[1:]
         for group in range(
@@ -163,8 +164,7 @@ class Parquet(OfColumns):
             self._shared.decoded.drop((self._path, group))
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the file these rows need; none where it lies on this machine, or they are
-        decoded already."""
+        """Return the remote byte ranges that these rows need and that are not decoded yet."""
         if not is_far(self._path):
             return []
         pq: Any = arrow("pyarrow.parquet")
@@ -172,33 +172,31 @@ class Parquet(OfColumns):
             self._path, lambda: (1, pq.read_metadata(opened(self._path)))
         )
         groups = np.unique(np.searchsorted(self._starts, indices, side="right") - 1).tolist()
-        lacking = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
+        missing = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
         parts = [
             part
-            for group in lacking
-            for part in _chunks(footer.row_group(group), self._conform.names)
+            for group in missing
+            for part in _column_chunks(footer.row_group(group), self._conform.names)
         ]
         return [Range(str(self._path), start, stop) for start, stop in parts]
 
-    def _whole(self, group: int, rows: int) -> None:
-        """Whether a row group holds as many rows as the footer says."""
-        told = int(self._starts[group + 1] - self._starts[group])
-        if rows != told:
+    def _require_rows(self, group: int, rows: int) -> None:
+        """Raise if a row group has another number of rows than the footer says."""
+        expected = int(self._starts[group + 1] - self._starts[group])
+        if rows != expected:
             raise DataError(
-                f"row group {group} holds {rows:,} rows, its footer names {told:,}",
+                f"row group {group} holds {rows:,} rows, its footer names {expected:,}",
                 where=str(self._path),
             )
 
-    def _require_held(self, group: int, wrapped: Mapping[str, Ints]) -> None:
-        """Raise `DataError` if rows of a row group are among those whose timestamps Arrow cannot
-        hold, by column."""
-        for name, rows in wrapped.items():
+    def _require_representable(self, group: int, overflowed: Mapping[str, Ints]) -> None:
+        """Raise if a row is among those whose timestamps 64-bit nanoseconds cannot represent."""
+        for name, rows in overflowed.items():
             if rows.size:
                 raise DataError(
                     f"column {name!r} holds an int96 timestamp outside of the years 1677 to 2262, "
-                    "which nanoseconds of "
-                    "64 bits cannot hold: write the column in microseconds, or leave it out "
-                    "(columns=)",
+                    "which 64-bit nanoseconds cannot represent: write the column in microseconds, "
+                    "or leave it out (columns=)",
                     where=f"{self._path}, row {int(self._starts[group] + rows[0])}",
                 )
 
@@ -212,8 +210,8 @@ class Parquet(OfColumns):
         self._data.compare(max(size - 8 - length, 0), size)
 
 
-def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where the columns of a row group lie, those of them that are read."""
+def _column_chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges of the selected columns of a row group."""
     for number in range(group.num_columns):
         chunk = group.column(number)
         if chunk.path_in_schema.split(".")[0] in columns or any(
@@ -225,39 +223,42 @@ def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield begin, begin + chunk.total_compressed_size
 
 
-def _wrapped(
+def _overflowed_rows(
     raw: Any, file: Any, group: int, names: Sequence[str], columns: Any
 ) -> dict[str, Ints]:
-    """Return the rows of a row group, by column, whose int96 timestamps are not those that Arrow
-    made of them.
+    """Return, by column, the rows of a row group whose int96 timestamps overflow in Arrow.
 
-    Arrow makes nanoseconds of 64 bits of them, which wrap around outside of the years 1677 to 2262.
-    Milliseconds hold all that int96 does, so the columns are read again in these.
+    Arrow converts them to 64-bit nanoseconds, which wrap around outside of the years 1677 to 2262.
+    Milliseconds represent all int96 values, so this reads the columns again in milliseconds.
     """
     schema = file.schema_arrow
-    kinds = {name: str(schema.field(name).type) for name in names}
-    times = [name for name, kind in kinds.items() if "timestamp[ns" in kind or "extension" in kind]
+    types = {name: str(schema.field(name).type) for name in names}
+    times = [
+        name
+        for name, type_name in types.items()
+        if "timestamp[ns" in type_name or "extension" in type_name
+    ]
     if not times or all(
-        file.schema.column(place).physical_type != "INT96" for place in range(len(file.schema))
+        file.schema.column(number).physical_type != "INT96" for number in range(len(file.schema))
     ):
         return {}
     options = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "ms", "pre_buffer": False}
     with arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
         table = coarse.read_row_group(group, columns=times, use_threads=False)
-    found = {name: _rows_that_differ(columns[name], table.column(name)) for name in times}
-    return {name: rows for name, rows in found.items() if rows.size}
+    differing = {name: _rows_that_differ(columns[name], table.column(name)) for name in times}
+    return {name: rows for name, rows in differing.items() if rows.size}
 
 
 def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
-    """Return the rows of a column of nanoseconds that are not those of the same column in
-    milliseconds."""
+    """Return the rows of a nanosecond column that differ from the same column in milliseconds."""
 
     def differ(fine: Any, coarse: Any) -> npt.NDArray[np.bool_]:
         masks = [np.zeros(0, np.bool_)]
-        for one, other in zip(leaves(fine), leaves(coarse), strict=True):
-            if one.type != other.type:
+        for fine_leaf, coarse_leaf in zip(leaves(fine), leaves(coarse), strict=True):
+            if fine_leaf.type != coarse_leaf.type:
                 ns, ms = (
-                    part.cast(arrow().int64()).fill_null(0).to_numpy() for part in (one, other)
+                    part.cast(arrow().int64()).fill_null(0).to_numpy()
+                    for part in (fine_leaf, coarse_leaf)
                 )
                 masks.append(ns // 1_000_000 != ms)
         return np.concatenate(masks)
@@ -272,11 +273,10 @@ def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
 
 
 class Arrow(OfColumns):
-    """One Arrow IPC file, in the file or the stream format: mapped, its batches used where they
-    lie.
+    """One Arrow IPC file, in the file or the stream format, memory-mapped and used in place.
 
-    Compressed batches are decoded, and held for a while. A compressed stream decodes all its
-    columns, and a stream with dictionaries is held whole; the file format has neither limit.
+    Compressed batches are decoded and cached. A compressed stream decodes all its columns, and a stream
+    with dictionaries is kept in memory in full; the file format has neither limit.
     """
 
     slow = False
@@ -286,8 +286,8 @@ class Arrow(OfColumns):
         path: Path,
         *,
         columns: Sequence[str] | None,
-        shared: Shared,
-        data: Checked | None = None,
+        shared: SharedCaches,
+        data: ChecksummedFile | None = None,
         origin: Path | None = None,
         schema: Any = None,
         some: bool = False,
@@ -295,8 +295,8 @@ class Arrow(OfColumns):
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
         self._stat = sidecar.stat(path)
-        self._data = data or Checked(path, self._origin, shared.files)
-        with _named(self._origin):
+        self._data = data or ChecksummedFile(path, self._origin, shared.files)
+        with _named_errors(self._origin):
             buffer = self._mapped()
             self._is_file = bytes(memoryview(buffer)[:6]) == b"ARROW1"
             reader = self._opened(buffer)
@@ -306,42 +306,43 @@ class Arrow(OfColumns):
             for start, stop in index.gaps(self._stat.size):
                 self._data.compare(start, stop, memoryview(buffer))
             if self._is_file and reader.num_record_batches != len(index.sizes):
-                raise DataError("its footer does not fit its batches", where=str(self._origin))
-        chosen = _wanted(names, columns, self._origin, some or schema is not None)
+                raise DataError(
+                    "its footer does not match its batches: it is damaged", where=str(self._origin)
+                )
+        chosen = _select_columns(names, columns, self._origin, some or schema is not None)
         self.own: Any = arrow().schema([self._schema.field(name) for name in chosen])
         self._conform = Conform(self.own, schema, self._origin)
         self.columns = self._conform.schema.names
         self.types = kinds_of(self._conform.schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
         self._form = Form(self._conform.schema)
-        self._gather = Gather(self._conform.schema, len(index.sizes), self._mapped, self._held)
+        self._gather = ArrowTake(self._conform.schema, len(index.sizes), self._mapped, self._held)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`, each batch visited once; lists of numbers are views of the
-        file."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        """Return the rows at `indices`, visiting each batch once; lists of numbers are views."""
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
 
-        with _named(self._origin, indices):
-            stored = not (
+        with _named_errors(self._origin, indices):
+            is_plain = not (
                 self._index.compressed or self._index.dictionaries or self._conform.changes
             )
-            few = self._gather.take if stored else None
+            take_few = self._gather.take if is_plain else None
             return of_batches(
                 self._starts,
                 indices,
                 self._held,
                 self._form,
                 views=not self._index.compressed,
-                few=few,
+                few=take_few,
             )
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
-        """The values of the lists of a column, batch by batch, where they lie."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        with _named(self._origin):
+        """Return the values of the lists of a column, batch by batch, as views."""
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        with _named_errors(self._origin):
             return self._shared.decoded.get((self._path, name), lambda: (_MAPPED, self._flat(name)))
 
     def _flat(self, name: str) -> list[npt.NDArray[Any]]:
@@ -349,12 +350,12 @@ class Arrow(OfColumns):
         return [batch.column(name).flatten().to_numpy(zero_copy_only=False) for batch in batches]
 
     def column(self, name: str, /) -> Iterator[Any]:
-        """One column, batch by batch, where it lies."""
-        with _named(self._origin):
+        """Yield one column, batch by batch, as views."""
+        with _named_errors(self._origin):
             if name in self.columns and name not in self._conform.names:
                 yield self._conform.column(name, None, len(self))
                 return
-            _wanted(self._schema.names, [name], self._origin)
+            _select_columns(self._schema.names, [name], self._origin)
             self._data.compare(0, self._stat.size, memoryview(self._mapped()))
             for batch in self._opened(self._mapped()) if not self._is_file else self._batches():
                 yield self._conform.column(name, batch.column(name), len(batch))
@@ -370,11 +371,10 @@ class Arrow(OfColumns):
         return self._shared.files.get(self._path, self._map)
 
     def _map(self) -> tuple[int, Any]:
-        found = mapped(self._path)
-        sidecar.unchanged(
-            self._path, self._stat, name=str(self._origin)
-        )  # what is mapped stays, also if replaced
-        return 1, found
+        buffer = mapped(self._path)
+        # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        return 1, buffer
 
     def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
         ipc: Any = arrow("pyarrow.ipc")
@@ -390,8 +390,8 @@ class Arrow(OfColumns):
             fields = sorted(schema.names.index(column) for column in self._conform.names)
             batch = self._opened(buffer, fields).get_batch(number)
         elif index.dictionaries:
-            whole = self._shared.decoded.get(self._path, lambda: self._all(buffer))
-            batch = whole[number]
+            batches = self._shared.decoded.get(self._path, lambda: self._all(buffer))
+            batch = batches[number]
         else:
             start, stop = index.places[number]
             batch = arrow("pyarrow.ipc").read_record_batch(
@@ -403,27 +403,30 @@ class Arrow(OfColumns):
             check(column)
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
-        made = self._conform(batch)
+        conformed = self._conform(batch)
         return (
-            made.get_total_buffer_size() if index.compressed or made is not batch else _MAPPED
-        ), made
+            conformed.get_total_buffer_size()
+            if index.compressed or conformed is not batch
+            else _MAPPED
+        ), conformed
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
         for body in self._index.bodies if self._index.compressed else []:
             plausible(memoryview(buffer), *body)
-        whole = list(self._opened(buffer))
+        batches = list(self._opened(buffer))
         return sum(
-            batch.get_total_buffer_size() for batch in whole
-        ) if self._index.compressed else _MAPPED, whole
+            batch.get_total_buffer_size() for batch in batches
+        ) if self._index.compressed else _MAPPED, batches
 
 
-def _wanted(
+def _select_columns(
     names: Sequence[str], columns: Sequence[str] | None, path: Path, some: bool = False
 ) -> list[str]:
-    """Return the columns to read, all if none are named; with `some`, those of them that are
-    there."""
+    """Return the columns to read, by default all; with `some`, only the existing ones."""
     if len(set(names)) != len(names):
-        raise DataError(f"two columns have one name: {', '.join(names)}", where=str(path))
+        raise DataError(
+            f"two columns have the same name, of {', '.join(names)}: rename one", where=str(path)
+        )
     if some and columns is not None:
         return [column for column in columns if column in names]
     for column in columns or ():
@@ -435,8 +438,8 @@ def _wanted(
 
 
 @contextlib.contextmanager
-def _named(path: Path, indices: Ints | None = None) -> Generator[None]:
-    """Errors of pyarrow as errors that name file and row."""
+def _named_errors(path: Path, indices: Ints | None = None) -> Generator[None]:
+    """Convert pyarrow's errors to errors that name the file and the rows."""
     try:
         yield
     except PenstockError:
@@ -451,8 +454,8 @@ def _named(path: Path, indices: Ints | None = None) -> Generator[None]:
     ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise StorageError(f"{path}: {error}") from error
-        where = str(path)
+        location = str(path)
         if indices is not None and indices.size:
             first, last = int(np.min(indices)), int(np.max(indices))
-            where += f", row {first}" if first == last else f", rows {first} to {last}"
-        raise DataError(f"cannot be read: {error}", where=where) from error
+            location += f", row {first}" if first == last else f", rows {first} to {last}"
+        raise DataError(f"cannot be read: {error}", where=location) from error

@@ -1,6 +1,6 @@
-"""CSV files, turned once into Arrow tables in the cache: they cannot be read at random as they are.
+"""CSV files, converted once to Arrow tables in the cache, because CSV has no random access.
 
-The types of the columns are those that all values fit, of all files that are read together.
+A column has the narrowest type that fits its values in all files that are read together.
 """
 
 from __future__ import annotations
@@ -21,28 +21,36 @@ from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
+from .cached_facts import cached_fact
 from .convert import sane
-from .remember import remembered
 from .rows import arrow, mapped, opened
 
 _TAIL = 64 << 10
 _BLOCK = 1 << 20  # bytes that are parsed together
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
-_EXACT = 1 << 53  # up to here every whole number is a double
-_WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of numbers that doubles may round
+_EXACT = 1 << 53  # doubles represent all integers up to here
+_WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of integers that doubles may round
 _BAD = re.compile(
     r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
 )
 
 Types = Mapping[str, str]
-"""The type of each column, as Arrow spells it."""
+"""The Arrow type of each column, as text."""
 
 
 def table(
     origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False
 ) -> Path:
-    """The Arrow file made from a CSV file (packed or not) with a header row. Its columns have the
-    types that all their values fit, or those given where these are others.
+    """Return the Arrow file made from a CSV file, packed or not, with a header row.
+
+    Args:
+        origin: The CSV file.
+        cache: Cache folder.
+        types: Column types; by default the narrowest that fit.
+        rebuild: Convert the file again.
+
+    Raises:
+        DataError: The file is no readable CSV file.
     """
     pa = arrow()
 
@@ -51,61 +59,65 @@ def table(
             _convert(origin, file, dict(types or {}))
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise DataError(
-                f"not a CSV file that can be read: {error}", where=str(origin)
+                f"the file is no readable CSV file: {error}", where=str(origin)
             ) from error
         except OSError as error:
             if error.errno is not None:
                 raise
-            raise DataError(f"cannot be read: {error}", where=str(origin)) from error
+            raise DataError(f"the file cannot be read: {error}", where=str(origin)) from error
 
     name = f"{origin.name}.arrow"
     if types is not None:
-        own = table(origin, cache=cache, rebuild=rebuild)
-        if (found := _types_of(own)) == {
-            column: types.get(column, kind) for column, kind in found.items()
+        own_table = table(origin, cache=cache, rebuild=rebuild)
+        if (own_types := _types_of(own_table)) == {
+            column: types.get(column, kind) for column, kind in own_types.items()
         }:
-            return own
+            return own_table
         digest = hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6)
         name = f"{origin.name}.{digest.hexdigest()}.arrow"
-    return sidecar.copy(
-        sidecar.cached(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
+    return sidecar.ensure_copy(
+        sidecar.cache_path(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
     )
 
 
 def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
-    """The types that the values of all these files fit."""
+    """Return the column types that fit the values of all these files."""
 
-    def made() -> Types:
-        found: dict[str, str] = {}
+    def compute() -> Types:
+        types: dict[str, str] = {}
         with Progress("settle the types of columns", len(paths), "files") as progress:
             for path in progress.each(paths):
                 for column, kind in _types_of(table(path, cache=cache, rebuild=rebuild)).items():
-                    found[column] = _both(found.get(column, "null"), kind)
-        doubles = {column for column, kind in found.items() if kind == "double"}
-        rounded = [_whole(table(path, cache=cache), doubles) for path in paths] if doubles else []
-        return found | dict.fromkeys(set[str]().union(*rounded), "string")
+                    types[column] = _common_type(types.get(column, "null"), kind)
+        doubles = {column for column, kind in types.items() if kind == "double"}
+        rounded = (
+            [_rounded_integers(table(path, cache=cache), doubles) for path in paths]
+            if doubles
+            else []
+        )
+        return types | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return remembered(
-        paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache
+    return cached_fact(
+        paths, [sidecar.stat(path) for path in paths], "types of CSV columns", compute, cache
     )
 
 
-def _both(one: str, other: str) -> str:
-    """The narrowest type for the values of two.
+def _common_type(left: str, right: str) -> str:
+    """Return the narrowest type for the values of two types.
 
-    >>> _both("null", "int64"), _both("double", "int64"), _both("int64", "bool")
+    >>> _common_type("null", "int64"), _common_type("double", "int64"), _common_type("int64", "bool")
     ('int64', 'double', 'string')
     """
-    if one == other or "null" in (one, other):
-        return other if one == "null" else one
-    wider = [one]
+    if left == right or "null" in (left, right):
+        return right if left == "null" else left
+    wider = [left]
     while wider[-1] in _WIDER:
         wider.append(_WIDER[wider[-1]])
-    while other not in wider:
-        if other not in _WIDER:
+    while right not in wider:
+        if right not in _WIDER:
             return "string"
-        other = _WIDER[other]
-    return other
+        right = _WIDER[right]
+    return right
 
 
 def _types_of(table: Path) -> dict[str, str]:
@@ -114,8 +126,8 @@ def _types_of(table: Path) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
 
 
-def _whole(table: Path, doubles: set[str]) -> set[str]:
-    """Which of these columns hold whole numbers in this file that a double would round."""
+def _rounded_integers(table: Path, doubles: set[str]) -> set[str]:
+    """Return the columns with integers in this file that a double would round."""
     with sidecar.storage(table):
         reader = arrow("pyarrow.ipc").open_file(mapped(table))
     names = [
@@ -123,59 +135,60 @@ def _whole(table: Path, doubles: set[str]) -> set[str]:
         for field in reader.schema
         if field.name in doubles and str(field.type) == "int64"
     ]
-    found = set[str]()
+    rounded = set[str]()
     for number in range(reader.num_record_batches if names else 0):
         batch = reader.get_batch(number)
         for name in names:
             values: npt.NDArray[np.int64] = batch.column(name).drop_null().to_numpy()
             large = values[(values > _EXACT) | (values < -_EXACT)].tolist()
-            found |= {name} if any(int(float(value)) != value for value in large) else set()
-    return found
+            rounded |= {name} if any(int(float(value)) != value for value in large) else set()
+    return rounded
 
 
 def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
-    """Write the table; a value that does not fit the type that the first block suggested widens it,
-    from the start, and whole numbers that would be rounded stay texts.
+    """Write the table with types that fit all values, restarting when a value does not fit.
+
+    Integers that a double would round stay texts.
     """
     pa, block = arrow(), _BLOCK
     for _ in range(1000):
         file.seek(0)
         file.truncate()
         try:
-            large = _written(origin, file, types, block)
+            large = _write(origin, file, types, block)
             rounded = _rounded(origin, large, block) if large else ()
             if not rounded:
                 return
             types.update(dict.fromkeys(rounded, "string"))
         except pa.ArrowInvalid as error:
-            if (
-                "straddling" in str(error) and block < CSV_ROW
-            ):  # a row that is longer than what is parsed together
+            if "straddling" in str(error) and block < CSV_ROW:  # a row is longer than a block
                 block *= 8
                 continue
-            found = _BAD.search(str(error))
-            kind = found and (
-                _kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string")
+            match = _BAD.search(str(error))
+            wider = match and (
+                _kind(match[3]) if match[2] == "null" else _WIDER.get(match[2], "string")
             )
-            if found and found[2] == "int64" and _WHOLE.fullmatch(found[3]):
-                kind = "string"  # more than 64 bits
-            if found is None or found[2] == "string":
+            if match and match[2] == "int64" and _WHOLE.fullmatch(match[3]):
+                wider = "string"  # more than 64 bits
+            if match is None or match[2] == "string":
                 raise
-            types[_header(origin, block)[int(found[1])]] = kind or "string"
-    raise DataError("its columns do not settle on types", where=str(origin))
+            types[_header(origin, block)[int(match[1])]] = wider or "string"
+    raise DataError("no column types fit its values: convert it to Parquet", where=str(origin))
 
 
-def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
-    """Write the table; which columns of doubles hold whole numbers that may have been rounded."""
+def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
+    """Write the table; return the double columns with integers that may have been rounded."""
     csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
-    convert = csv.ConvertOptions(column_types={name: _type(kind) for name, kind in types.items()})
+    convert = csv.ConvertOptions(
+        column_types={name: _type(type_name) for name, type_name in types.items()}
+    )
     size = sidecar.stat(origin).size
     with _Stream(origin) as stream, _reader(stream, block, convert) as reader:
         last, large = None, set[str]()
-        kinds = {field.name: str(field.type) for field in reader.schema}
-        doubles = [name for name, kind in kinds.items() if kind == "double"]
+        types_read = {field.name: str(field.type) for field in reader.schema}
+        doubles = [name for name, type_name in types_read.items() if type_name == "double"]
         with (
-            ipc.new_file(file, _sound(reader.schema, origin)) as writer,
+            ipc.new_file(file, _require_sound(reader.schema, origin)) as writer,
             Progress(f"convert {origin.name}", size, "bytes") as progress,
         ):
             for batch in reader:
@@ -193,88 +206,87 @@ def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]
 
 
 def _any_large(values: npt.NDArray[np.float64]) -> bool:
-    whole = np.isfinite(values) & (np.abs(values) >= _EXACT) & (np.floor(values) == values)
-    return bool(whole.any())
+    is_large_integer = (
+        np.isfinite(values) & (np.abs(values) >= _EXACT) & (np.floor(values) == values)
+    )
+    return bool(is_large_integer.any())
 
 
 def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
-    """Which of these columns hold numbers written as digits alone that a double would round:
-    numbers of things, mostly, of which different ones would become equal.
+    """Return the columns with integers, written as digits, that a double would round.
+
+    They are usually identifiers, and rounding would make different ones equal.
     """
     pc, csv = arrow("pyarrow.compute"), arrow("pyarrow.csv")
     texts = csv.ConvertOptions(
         include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string"))
     )
-    found = set[str]()
+    rounded = set[str]()
     with _Stream(origin) as stream, _reader(stream, block, texts) as reader:
         for batch in reader:
-            for name in names - found:
+            for name in names - rounded:
                 column = batch.column(name)
                 digits = column.filter(pc.match_substring_regex(column, f"^{_WHOLE.pattern}$"))
                 if any(int(float(text)) != int(text) for text in digits.to_pylist()):
-                    found.add(name)
-    return found
+                    rounded.add(name)
+    return rounded
 
 
 class _Stream(io.RawIOBase):
-    """The text of a CSV file, unpacked as it is read; its end is remembered. A header that no
-    newline ends gets one: Arrow takes it for no file at all.
+    """The text of a CSV file, unpacked while it is read; it remembers its end.
+
+    It adds a newline to a header without one, because Arrow rejects such a file.
     """
 
     def __init__(self, origin: Path) -> None:
         pa = arrow()
-        packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
+        compression = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
-        self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
-        self._origin, self._tail, self._quotes, self._lines, self._columns = (
-            origin,
-            b"",
-            0,
-            False,
-            1,
-        )
+        self._text = pa.CompressedInputStream(self.raw, compression) if compression else self.raw
+        self._origin, self._tail = origin, b""
+        self._quotes, self._lines, self._columns = 0, False, 1
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        found: bytes = self._text.read(None if size < 0 else size)
-        if (
-            not self._lines
-        ):  # Arrow takes some KiB for every column before it tells how many there are
-            self._columns += re.split(rb"[\r\n]", found, maxsplit=1)[0].count(b",")
+        data: bytes = self._text.read(None if size < 0 else size)
+        if not self._lines:  # Arrow allocates some KiB per column before it reports their number
+            self._columns += re.split(rb"[\r\n]", data, maxsplit=1)[0].count(b",")
             if self._columns > CSV_COLUMNS:
                 raise DataError(
-                    f"its header has more than {CSV_COLUMNS:,} columns", where=str(self._origin)
+                    f"its header has more than {CSV_COLUMNS:,} columns: convert it to Parquet",
+                    where=str(self._origin),
                 )
-        self._lines = self._lines or b"\n" in found or b"\r" in found
-        if not self._lines and 0 < len(found) < size:
-            found += self._text.read(size - len(found)) or b"\n"
-        self._tail = (self._tail + found)[-_TAIL:]
-        self._quotes += found.count(b'"')
-        return found
+        self._lines = self._lines or b"\n" in data or b"\r" in data
+        if not self._lines and 0 < len(data) < size:
+            data += self._text.read(size - len(data)) or b"\n"
+        self._tail = (self._tail + data)[-_TAIL:]
+        self._quotes += data.count(b'"')
+        return data
 
     def close(self) -> None:
         self.raw.close()
         super().close()
 
     def closed_quotes(self, last: Any) -> None:
-        """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed
-        all rows after it."""
-        odd, text = (
-            self._quotes % 2 == 1,
-            str(last),
-        )  # even they are where a text that is not quoted has one, too
-        spelled = b'"' + text.replace('"', '""').encode()
-        plain = len(spelled) <= _TAIL and text.strip('"') != ""
-        opened = (
-            self._tail.endswith(spelled[-_TAIL:])
-            if last not in (None, "") and (odd or plain)
+        """Raise if the last value begins with an unclosed quote.
+
+        Such a value contains all following rows.
+        """
+        # An unquoted text with a quote may make an odd number even.
+        is_odd, text = self._quotes % 2 == 1, str(last)
+        quoted = b'"' + text.replace('"', '""').encode()
+        is_plain = len(quoted) <= _TAIL and text.strip('"') != ""
+        is_open = (
+            self._tail.endswith(quoted[-_TAIL:])
+            if last not in (None, "") and (is_odd or is_plain)
             else False
         )
-        if opened or (odd and re.search(rb'(^|[,\r\n])"\Z', self._tail)):
+        if is_open or (is_odd and re.search(rb'(^|[,\r\n])"\Z', self._tail)):
             raise DataError(
-                "a quote is not closed: the last value would hold the rest of the file",
+                "a quote is not closed, so that the last value contains the rest of the file: "
+                "close it",
                 where=str(self._origin),
             )
 
@@ -292,7 +304,7 @@ def _header(origin: Path, block: int) -> list[str]:
 
 
 def _kind(value: str) -> str:
-    """The type of a single value."""
+    """Return the type of a single value."""
     text = "x\n" + '"' + value.replace('"', '""') + '"\n'
     return str(arrow("pyarrow.csv").read_csv(io.BytesIO(text.encode())).schema.types[0])
 
@@ -314,16 +326,21 @@ def _type(kind: str) -> Any:
         pa.timestamp("s", "UTC"),
         pa.timestamp("ns", "UTC"),
     ]
-    return {str(each): each for each in known}.get(kind, pa.string())
+    return {str(arrow_type): arrow_type for arrow_type in known}.get(kind, pa.string())
 
 
-def _sound(schema: Any, origin: Path) -> Any:
-    twice = {name for name, count in Counter[str](schema.names).items() if count > 1}
-    if twice:
-        raise DataError(f"the header names {', '.join(sorted(twice))} twice", where=str(origin))
+def _require_sound(schema: Any, origin: Path) -> Any:
+    duplicates = {name for name, count in Counter[str](schema.names).items() if count > 1}
+    if duplicates:
+        raise DataError(
+            f"the header names {', '.join(sorted(duplicates))} twice: rename one column",
+            where=str(origin),
+        )
     for field in schema:
         if str(field.type) == "binary":
             raise DataError(
-                f"the column {field.name!r} holds bytes that are not UTF-8", where=str(origin)
+                f"the column {field.name!r} contains bytes that are not UTF-8: convert the file to "
+                "UTF-8",
+                where=str(origin),
             )
     return schema

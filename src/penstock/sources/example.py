@@ -1,7 +1,7 @@
-"""`tf.train.Example` and `SequenceExample`, read without TensorFlow.
+"""Parser of `tf.train.Example` and `SequenceExample` without TensorFlow.
 
-Numbers are arrays of one axis (int64, float32), however many there are; bytes are a list of them. A
-feature of a sequence is a list of these, one for each step.
+Numbers become arrays of one axis (int64, float32), bytes become lists. A feature of a sequence is a
+list of these, one per step.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import numpy.typing as npt
 from .lines import chosen
 
 RECORD = "__record__"
-"""A column that every record has: its bytes."""
+"""Column with the raw bytes of a record."""
 
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 class Examples:
-    """Makes rows of records; with `columns`, only these features, and `__record__` for the record
-    as it is.
+    """Decoder of records; `columns` selects features, and `__record__` is the raw record.
 
     >>> Examples(["__record__"])(b"any bytes")
     {'__record__': b'any bytes'}
@@ -40,47 +39,46 @@ class Examples:
             row = example(record)
         except (ValueError, IndexError) as error:
             raise ValueError(
-                f"it is no tf.train.Example ({error}); columns=[{RECORD!r}] gives records as they "
-                "are"
+                f"it is no tf.train.Example ({error}): columns=[{RECORD!r}] returns raw records"
             ) from error
         return row if self._columns is None else chosen({**row, RECORD: record}, self._columns)
 
 
 def example(record: bytes) -> dict[str, Any]:
-    """The features of an example, by name."""
-    found = dict[str, Any]()
+    """Return the features of an example, by name."""
+    features = dict[str, Any]()
     for number, body in _fields(memoryview(record)):
         if number in (1, 2) and isinstance(body, memoryview):
             for _, entry in _entries(body):
                 name, value = _entry(entry)
-                found[name] = (
+                features[name] = (
                     _feature(value)
                     if number == 1
-                    else [_feature(each) for _, each in _entries(value)]
+                    else [_feature(step) for _, step in _entries(value)]
                 )
-    return {name: found[name] for name in sorted(found)}
+    return {name: features[name] for name in sorted(features)}
 
 
 def _entries(body: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The messages that a message repeats in its first field."""
+    """Yield the messages that a message repeats in its first field."""
     for number, entry in _fields(body):
         if number == 1 and isinstance(entry, memoryview):
             yield number, entry
 
 
 def _entry(body: memoryview) -> tuple[str, memoryview]:
-    """Key and value of an entry of a map."""
-    found = {number: value for number, value in _fields(body) if isinstance(value, memoryview)}
-    return bytes(found.get(1, b"")).decode(), found.get(2, memoryview(b""))
+    """Return key and value of a map entry."""
+    values = {number: value for number, value in _fields(body) if isinstance(value, memoryview)}
+    return bytes(values.get(1, b"")).decode(), values.get(2, memoryview(b""))
 
 
 def _feature(body: memoryview) -> Any:
-    """The list that a feature holds, `None` where it holds none."""
+    """Return the list of a feature, or `None` if it has none."""
     value = None
-    for number, inside in _fields(body):
-        if not isinstance(inside, memoryview) or number not in (1, 2, 3):
+    for number, list_message in _fields(body):
+        if not isinstance(list_message, memoryview) or number not in (1, 2, 3):
             continue
-        parts = [part for place, part in _fields(inside) if place == 1]
+        parts = [part for field, part in _fields(list_message) if field == 1]
         if number == 1:
             value = [bytes(part) for part in parts if isinstance(part, memoryview)]
         else:
@@ -93,34 +91,33 @@ def _feature(body: memoryview) -> Any:
 
 def _floats(part: memoryview | int) -> npt.NDArray[np.float32]:
     if isinstance(part, int):
-        raise ValueError("an integer in a list of floats")
+        raise ValueError("a list of floats contains an integer")
     return np.frombuffer(part, "<f4")
 
 
 def _ints(part: memoryview | int) -> npt.NDArray[np.int64]:
-    """Integers of seven bits a byte, the last byte of each below 128."""
+    """Decode varints: seven bits per byte, and the last byte below 128."""
     if isinstance(part, int):
         return np.array([part], np.uint64).view(np.int64)
     data = np.frombuffer(part, np.uint8)
     if data.size and data[-1] > 127:
-        raise ValueError("an integer that is cut off")
+        raise ValueError("an integer is cut off")
     ends = np.flatnonzero(data < 128)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1]) if ends.size else ends
     sizes = ends - starts + 1
     if sizes.size and int(sizes.max()) > 10:
-        raise ValueError("an integer of more than 10 bytes")
-    found = np.zeros(len(starts), np.uint64)
-    for place in range(int(sizes.max(initial=0))):
-        more = np.flatnonzero(sizes > place)
-        found[more] |= (data[starts[more] + place] & np.uint8(127)).astype(np.uint64) << np.uint64(
-            7 * place
-        )
-    return found.view(np.int64)
+        raise ValueError("an integer has more than 10 bytes")
+    values = np.zeros(len(starts), np.uint64)
+    for byte_number in range(int(sizes.max(initial=0))):
+        continued = np.flatnonzero(sizes > byte_number)
+        values[continued] |= (data[starts[continued] + byte_number] & np.uint8(127)).astype(
+            np.uint64
+        ) << np.uint64(7 * byte_number)
+    return values.view(np.int64)
 
 
 def _fields(body: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a message: number, and bytes or an integer. Floats of four bytes are given as
-    bytes."""
+    """Yield the fields of a message: number, and bytes or an integer; 4-byte floats are bytes."""
     at, size = 0, len(body)
     while at < size:
         key, at = _varint(body, at)
@@ -130,12 +127,12 @@ def _fields(body: memoryview) -> Iterator[tuple[int, memoryview | int]]:
             yield number, value
             continue
         if kind not in (_BYTES, _FOUR, _EIGHT) or not number:
-            raise ValueError(f"field {number} of the kind {kind}")
+            raise ValueError(f"field {number} has the unknown wire type {kind}")
         length = 4 if kind == _FOUR else 8
         if kind == _BYTES:
             length, at = _varint(body, at)
         if at + length > size:
-            raise ValueError(f"field {number} has {length} bytes, of which {size - at} are here")
+            raise ValueError(f"field {number} claims {length} bytes, only {size - at} are left")
         yield number, body[at : at + length]
         at += length
 
@@ -150,4 +147,4 @@ def _varint(body: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, at
         if shift > 63:
-            raise ValueError("an integer of more than 10 bytes")
+            raise ValueError("an integer has more than 10 bytes")

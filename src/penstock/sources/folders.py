@@ -1,5 +1,4 @@
-"""Folders that are one dataset by themselves: an index in them tells which files are its data, and
-in what order."""
+"""Folders that are one dataset: an index lists the data files in order."""
 
 from __future__ import annotations
 
@@ -14,15 +13,14 @@ from .mds_index import shards_of
 from .metadata import is_metadata
 
 ZARR = ("zarr.json", ".zarray", ".zgroup")
-"""The metadata of a Zarr folder, which stands for all of it."""
+"""Metadata files of a Zarr folder, which represent the folder."""
 
-Listed: TypeAlias = Callable[[dict[str, Any], Path], Iterable[list[str]] | None]
-"""The files that an index lists, each by all names that it may have; `None` where it is no such
-index."""
+ListFiles: TypeAlias = Callable[[dict[str, Any], Path], Iterable[list[str]] | None]
+"""Returns the files of an index, each with all its possible names; `None` for another file."""
 
 
 def files(folder: Path) -> list[Path] | None:
-    """The data files of a folder that is one dataset, in their order; `None` for any other folder.
+    """Return the ordered files of a folder that is one dataset; `None` for any other folder.
 
     >>> files(Path("no/such/folder")) is None
     True
@@ -31,16 +29,20 @@ def files(folder: Path) -> list[Path] | None:
         return [metadata]
     if versions := [path for path in folder.glob("_versions/*.manifest") if path.stem.isdigit()]:
         return [max(versions, key=lance_version)]
-    for name, pattern, listed in _INDEXES:
+    for name, pattern, list_files in _INDEXES:
         index = folder / name
-        if index.is_file() and (found := _listed(folder, index, pattern, listed)) is not None:
-            return found
+        if (
+            index.is_file()
+            and (data_files := _listed(folder, index, pattern, list_files)) is not None
+        ):
+            return data_files
     return None
 
 
 def lance_version(manifest: Path) -> int:
-    """The version of a Lance dataset that a manifest is of; new ones count down from the largest
-    number of 64 bits.
+    """Return the version of a Lance manifest.
+
+    The names of newer manifests count down from the largest 64-bit number.
 
     >>> lance_version(Path("3.manifest")), lance_version(Path("18446744073709551613.manifest"))
     (3, 2)
@@ -49,115 +51,114 @@ def lance_version(manifest: Path) -> int:
     return number if len(manifest.stem) < 20 else (1 << 64) - 1 - number
 
 
-def _listed(folder: Path, index: Path, pattern: str, listed: Listed) -> list[Path] | None:
-    """The files that an index lists; `None` where a file of this name is no index, but data
-    itself."""
+def _listed(folder: Path, index: Path, pattern: str, list_files: ListFiles) -> list[Path] | None:
+    """Return the files that an index lists; `None` if a file of this name is data itself."""
     try:
-        found = meta.read(index)
+        content = meta.read(index)
     except DataError:
         if any(folder.glob(pattern)):
             raise
         return None
-    names = listed(cast("dict[str, Any]", found), index) if isinstance(found, dict) else None
+    names = (
+        list_files(cast("dict[str, Any]", content), index) if isinstance(content, dict) else None
+    )
     if names is None:
         return None
-    if not (there := list(_there(folder, names, index))):
+    if not (existing := list(_existing(folder, names, index))):
         raise ConfigError(f"{index} lists no files: the dataset is empty")
-    return there
+    return existing
 
 
-def _shards(found: dict[str, Any], index: Path) -> list[list[str]] | None:
-    """MosaicML MDS."""
-    return [shard.basenames for shard in shards_of(found, index)] if "shards" in found else None
+def _shards(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+    """List the shards of a MosaicML MDS index."""
+    return [shard.basenames for shard in shards_of(content, index)] if "shards" in content else None
 
 
-def _chunks(found: dict[str, Any], index: Path) -> list[list[str]] | None:
-    """LitData."""
-    if not {"chunks", "config"} <= found.keys():
+def _chunks(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+    """List the chunks of a LitData index."""
+    if not {"chunks", "config"} <= content.keys():
         return None
     try:
-        return [[str(chunk["filename"])] for chunk in found["chunks"]]
+        return [[str(chunk["filename"])] for chunk in content["chunks"]]
     except (LookupError, TypeError) as error:
         raise DataError(f"does not list its chunks: {error!r}", where=str(index)) from error
 
 
-def _saved(found: dict[str, Any], index: Path) -> list[list[str]] | None:
-    """What `save_to_disk` of Hugging Face's `datasets` wrote: Arrow files."""
-    if "_data_files" not in found:
+def _saved(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+    """List the Arrow files that `save_to_disk` of Hugging Face's `datasets` wrote."""
+    if "_data_files" not in content:
         return None
-    if found.get("_indices_data_files") or found.get("_indices_files"):
+    if content.get("_indices_data_files") or content.get("_indices_files"):
         raise ConfigError(
-            f"{index}: the rows are chosen by a file of indices: save it once more, by datasets 2 "
+            f"{index}: a file of indices selects the rows: save the dataset again, with datasets 2 "
             "or later"
         )
     try:
-        return [[str(file["filename"])] for file in found["_data_files"]]
+        return [[str(file["filename"])] for file in content["_data_files"]]
     except (LookupError, TypeError) as error:
         raise DataError(f"does not list its files: {error!r}", where=str(index)) from error
 
 
-def _splits(found: dict[str, Any], index: Path) -> None:
-    """A `DatasetDict` is several datasets."""
-    if isinstance(splits := found.get("splits"), list):
+def _splits(content: dict[str, Any], index: Path) -> None:
+    """Raise for a `DatasetDict`, which is several datasets."""
+    if isinstance(splits := content.get("splits"), list):
         names = ", ".join(map(str, cast("list[Any]", splits)))
         raise ConfigError(f"{index.parent} holds the splits {names}: choose one with split=")
 
 
-_INDEXES: tuple[tuple[str, str, Listed], ...] = (
+_INDEXES: tuple[tuple[str, str, ListFiles], ...] = (
     ("index.json", "*.mds*", _shards),
     ("index.json", "chunk-*.bin", _chunks),
     ("state.json", "data-*.arrow", _saved),
     ("dataset_dict.json", "*/state.json", _splits),
 )
-"""Names of indexes, what lies beside them where they are no data, and what they list."""
+"""Names of indexes, patterns of the data beside them, and functions that list it."""
 
 
-def _there(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Path]:
-    """Of the names of each file the first that is there; none may lead out of the folder."""
-    for each in names:
-        for name in each:
-            place = PurePosixPath(name)
+def _existing(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Path]:
+    """Yield, for each file, the first of its names that exists; reject names outside the folder."""
+    for candidates in names:
+        for name in candidates:
+            relative = PurePosixPath(name)
             if (
                 not name
-                or place.is_absolute()
-                or ".." in place.parts
+                or relative.is_absolute()
+                or ".." in relative.parts
                 or "\\" in name
                 or "\0" in name
             ):
                 raise DataError(
-                    f"the file {name!r} does not lie below this folder, and is not read",
+                    f"the file {name!r} does not lie below this folder: move it there",
                     where=str(index),
                 )
-        path = next((folder / name for name in each if (folder / name).is_file()), None)
+        path = next((folder / name for name in candidates if (folder / name).is_file()), None)
         if path is None:
-            raise DataError(f"the file {each[0]!r} is missing", where=str(index))
+            raise DataError(f"the file {candidates[0]!r} is missing", where=str(index))
         yield path
 
 
 def part(folder: str | Path, split: str) -> Path:
-    """The folder of this name below another, where it is a dataset."""
-    found = located(folder) / split
-    if (
-        not split
-        or PurePosixPath(split).name != split
-        or not found.is_dir()
-        or files(found) is None
-    ):
+    """Return the folder of a split, if it is a dataset."""
+    path = located(folder) / split
+    if not split or PurePosixPath(split).name != split or not path.is_dir() or files(path) is None:
         raise ConfigError(
-            f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, "
-            "has splits; "
-            f"{told(folder)!r} has none of this name"
+            f"split={split!r}: {told(folder)!r} has no split of this name; splits exist in folders "
+            "that Energon prepared, and in folders of one dataset per split"
         )
-    return found
+    return path
 
 
 def whole(files: Sequence[Path]) -> list[Path]:
-    """All the files that data lies in: of a Zarr folder, its chunks too, but not what other tools
-    leave there."""
-    found = list[Path]()
+    """Return all files that contain data: for a Zarr folder also its chunks.
+
+    Files that other tools leave there are omitted.
+    """
+    paths = list[Path]()
     for path in files:
-        inside = path.parent.rglob("*") if path.name in ZARR else [path]
-        found += sorted(
-            one for one in inside if one.is_file() and not is_metadata(PurePosixPath(one.name))
+        candidates = path.parent.rglob("*") if path.name in ZARR else [path]
+        paths += sorted(
+            file
+            for file in candidates
+            if file.is_file() and not is_metadata(PurePosixPath(file.name))
         )
-    return found
+    return paths

@@ -1,4 +1,4 @@
-"""Formats of other libraries, by name: how a file of each is opened."""
+"""Registry of the readers of other libraries' formats."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .chain import File
-from .checked import Wanted
+from .checksummed import OpenRequest
 
-Open: TypeAlias = Callable[[Wanted], File]
-"""Opens one file."""
+OpenFormat: TypeAlias = Callable[[OpenRequest], File]
+"""Opens one file of a format."""
 
 
-def opener_of(kind: str) -> Open | None:
-    """How files of this format are opened; None for those that are ours. What reads it is imported
-    when it is needed.
+def opener_of(kind: str) -> OpenFormat | None:
+    """Return the function that opens files of a format, or `None` for Penstock's own formats.
+
+    Readers are imported on first use.
 
     >>> opener_of("jsonl") is None
     True

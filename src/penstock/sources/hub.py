@@ -1,5 +1,4 @@
-"""Hugging Face datasets: streams shard by shard, and rows by the batch wherever they are Arrow
-tables underneath."""
+"""Hugging Face datasets: streams read shard by shard, and tables read in batches."""
 
 from __future__ import annotations
 
@@ -15,25 +14,23 @@ from .identity import Digest, keyed, sampled, value_digest
 from .rows import exact_pylist
 
 _BATCH = 256  # rows converted at a time
-_LEAVES = (
-    "ArrowExamplesIterable",
-    "ExamplesIterable",
-)  # what only reads, so that shards can be read one by one
+_LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")
+"""Iterables that only read, so that their shards can be read separately."""
 
 
 def is_stream(thing: Any) -> bool:
-    """Whether something is a `datasets.IterableDataset`; asked without importing that library."""
-    kinds = (kind for kind in type(thing).__mro__ if kind.__module__.startswith("datasets."))
-    return any(kind.__name__ == "IterableDataset" for kind in kinds)
+    """Return whether a value is a `datasets.IterableDataset`, without importing that library."""
+    classes = (cls for cls in type(thing).__mro__ if cls.__module__.startswith("datasets."))
+    return any(cls.__name__ == "IterableDataset" for cls in classes)
 
 
 class HubStream:
     """A `datasets.IterableDataset` as shards that can be opened at a row.
 
-    A dataset that only reads files is opened shard by shard, so going back to a row costs at most
-    one shard; where the shards are Arrow tables, the rows before it are passed over without being
-    decoded. One with steps of its own (`map`, `shuffle`, `take`) is one shard, and its steps are
-    run again up to the row. `identity` is what the user says that the samples are, a version.
+    A dataset that only reads files is opened shard by shard, so going to a row costs at most one shard.
+    In Arrow tables, skipped rows are not decoded. A dataset with steps of its own (`map`, `shuffle`,
+    `take`) is one shard, and going to a row runs its steps again. `identity` is the user's version of
+    the samples.
 
     >>> from datasets import Dataset
     >>> stream = HubStream(Dataset.from_dict({"x": [1, 2, 3]}).to_iterable_dataset(num_shards=3))
@@ -43,66 +40,73 @@ class HubStream:
 
     def __init__(self, dataset: Any, identity: str | int | None = None) -> None:
         self._dataset, self.identity = dataset, identity
-        leaf = getattr(dataset, "_ex_iterable", None)
-        plain = (
-            type(leaf).__name__ in _LEAVES and not dataset._distributed and not dataset._formatting
+        iterable = getattr(dataset, "_ex_iterable", None)
+        only_reads = (
+            type(iterable).__name__ in _LEAVES
+            and not dataset._distributed
+            and not dataset._formatting
         )
-        self._shards = int(dataset.num_shards) if plain else 1
+        self._shards = int(dataset.num_shards) if only_reads else 1
         refuse_cut_off(dataset)
         self._tables = (
-            plain and bool(getattr(leaf, "iter_arrow", None)) and _is_plain(dataset.features)
+            only_reads
+            and bool(getattr(iterable, "iter_arrow", None))
+            and _is_plain(dataset.features)
         )
 
     def names(self) -> Sequence[str]:
-        """The numbers of the shards."""
+        """Return the numbers of the shards."""
         return [str(number) for number in range(self._shards)]
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
-        """The rows of a shard, from a row on."""
+        """Return an iterator over the rows of a shard, from a row on."""
         part = self._dataset.shard(self._shards, int(name)) if self._shards > 1 else self._dataset
-        passed = 0 if can_skip(part) else row
-        part = part.skip(row) if row and not passed else part
-        # Not `iter(part)`, which in a worker of a torch DataLoader gives only that worker's share.
+        to_discard = 0 if can_skip(part) else row
+        part = part.skip(row) if row and not to_discard else part
+        # Not `iter(part)`, which in a torch DataLoader worker yields that worker's share only.
         return (
             _batches(part.with_format("arrow"))
             if self._tables
-            else islice(_singles(part.iter(1)), passed, None)
+            else islice(_singles(part.iter(1)), to_discard, None)
         )
 
     def digest(self) -> Digest:
-        """Return what the dataset reads, and the steps and seeds that order it."""
+        """Return a digest of the data, of the steps, and of the seeds that order it."""
         if self.identity is not None:
             return {"identity": str(self.identity)}
-        made = [
-            _told(self._dataset._ex_iterable),
-            _told(getattr(self._dataset, "_shuffling", None)),
+        parts = [
+            _identity(self._dataset._ex_iterable),
+            _identity(getattr(self._dataset, "_shuffling", None)),
         ]
         if self._dataset._distributed is not None:
-            made.append([self._dataset._distributed.rank, self._dataset._distributed.world_size])
+            parts.append([self._dataset._distributed.rank, self._dataset._distributed.world_size])
         return {
-            "steps": value_digest([*made, int(getattr(self._dataset, "epoch", 0)), self._shards])
+            "steps": value_digest([*parts, int(getattr(self._dataset, "epoch", 0)), self._shards])
         }
 
     @property
     def unknown(self) -> bool:
-        """True if samples come from a function of the user, whose order cannot be identified."""
+        """True if samples come from a user's function, whose order cannot be identified."""
         return self.identity is None and _opaque(self._dataset._ex_iterable)
 
     def describe(self) -> Json:
-        """That it is a stream, and how many shards it has."""
+        """Return the type of the stream and its number of shards."""
         return {"type": "datasets.IterableDataset", "shards": self._shards}
 
 
-def can_skip(thing: Any) -> bool:
-    """Return whether `skip(n)` passes over the first n samples. A stream split by node skips before
-    it is split."""
-    return callable(getattr(thing, "skip", None)) and getattr(thing, "_distributed", None) is None
+def can_skip(value: Any) -> bool:
+    """Return whether `skip(n)` skips the first n samples.
+
+    A stream split by node skips before it is split.
+    """
+    return callable(getattr(value, "skip", None)) and getattr(value, "_distributed", None) is None
 
 
 def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
-    """Return a reader of the stored rows of a map-style `datasets.Dataset`: nothing is decoded or
-    transformed, and a file beside the data is named without its folder, so a row is the same
-    wherever it lies and costs next to nothing.
+    """Return a reader of the stored rows of a map-style `datasets.Dataset`.
+
+    It decodes and transforms nothing, and names files beside the data without their folder. Rows
+    therefore do not depend on their place, and cost little.
     """
     stored = dataset.with_format("arrow")
     return lambda indices: [
@@ -112,49 +116,48 @@ def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
 
 def _without_folders(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_folders(each) for each in cast("list[Any]", value)]
+        return [_without_folders(part) for part in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    held = cast("dict[str, Any]", value)
-    if held.keys() == {"bytes", "path"}:
-        return {**held, "path": (held["path"] or "").rpartition("/")[2]}
-    return {name: _without_folders(each) for name, each in held.items()}
+    mapping = cast("dict[str, Any]", value)
+    if mapping.keys() == {"bytes", "path"}:
+        return {**mapping, "path": (mapping["path"] or "").rpartition("/")[2]}
+    return {name: _without_folders(part) for name, part in mapping.items()}
 
 
 def refuse_cut_off(dataset: Any) -> None:
-    """Raise `ConfigError` for columns that `datasets` would cut: times of day in nanoseconds."""
+    """Raise `ConfigError` for columns that `datasets` truncates: times of day in nanoseconds."""
     schema: Any = getattr(dataset.features, "arrow_schema", ())
     for field in schema:
         if any(name in str(field.type) for name in ("time64[ns]", "date64")):
             raise ConfigError(
-                f"the column {field.name!r} is {field.type}, of which `datasets` would cut off a "
-                "part without a word: "
+                f"the column {field.name!r} is {field.type}, which `datasets` truncates silently: "
                 "store it as int64, or remove it (remove_columns)"
             )
 
 
 def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
-    """How to read neighbours of a map-style `datasets.Dataset`, `start` to `stop`.
+    """Return a function that reads rows `start` to `stop` of a map-style `datasets.Dataset`.
 
-    Plain columns without a format are taken from the Arrow table, anything else through the
-    dataset's own slice; None where those are no mappings of columns, as with the formats that are
-    tables.
+    It reads plain columns without a format from the Arrow table, and others through the dataset's own
+    slice. The function returns `None` if those are no mappings, as with formats that return tables.
     """
     refuse_cut_off(dataset)
-    form = dataset.format
-    whole = form["type"] is None and set(form["columns"]) == set(dataset.column_names)
-    if whole and dataset._indices is None and _is_plain(dataset.features):
+    format = dataset.format
+    is_unformatted = format["type"] is None and set(format["columns"]) == set(dataset.column_names)
+    if is_unformatted and dataset._indices is None and _is_plain(dataset.features):
         table = dataset.data
         return lambda start, stop: _rows(table.fast_slice(start, stop - start))
     return lambda start, stop: _by_column(dataset[start:stop])
 
 
-_MANY = 64  # entries of a list that are looked at
+_ENTRIES = 64  # entries of a list that identify it
 
 
-def _told(thing: Any) -> Any:
-    """Return the identity of a Hugging Face stream: the steps, their numbers, the states of their
-    generators, and some rows or the names of what is read.
+def _identity(thing: Any) -> Any:
+    """Return the identity of a Hugging Face stream.
+
+    It contains the steps with their numbers and generator states, and some rows or file names.
     """
     kind = type(cast(object, thing))
     if isinstance(thing, str):
@@ -164,31 +167,39 @@ def _told(thing: Any) -> Any:
     if isinstance(thing, np.random.Generator):
         return thing.bit_generator.state
     if isinstance(thing, dict):
-        return {str(name): _told(each) for name, each in cast("dict[Any, Any]", thing).items()}
+        return {str(name): _identity(part) for name, part in cast("dict[Any, Any]", thing).items()}
     if isinstance(thing, list | tuple):
         items = cast("Sequence[Any]", thing)
-        return [len(items), *(_told(items[place]) for place in keyed(len(items), _MANY).tolist())]
+        return [
+            len(items),
+            *(_identity(items[index]) for index in keyed(len(items), _ENTRIES).tolist()),
+        ]
     if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
         return [len(thing), sampled(described_rows(thing), len(thing))]
     if kind.__module__.startswith("datasets.iterable_dataset"):
-        held = cast("dict[str, Any]", vars(thing))
+        attributes = cast("dict[str, Any]", vars(thing))
         return [
             kind.__name__,
-            _told({name: each for name, each in held.items() if not name.startswith("_")}),
+            _identity(
+                {name: part for name, part in attributes.items() if not name.startswith("_")}
+            ),
         ]
     return [kind.__qualname__, getattr(thing, "__qualname__", "")]
 
 
-def _opaque(thing: Any) -> bool:
-    """Return whether a Hugging Face stream reads from a function of the user."""
-    below = [getattr(thing, "ex_iterable", None), *(getattr(thing, "ex_iterables", None) or ())]
-    made: Any = getattr(thing, "generate_examples_fn", None)
-    module = getattr(made, "__module__", "") or ""
-    own = made is not None and (
+def _opaque(iterable: Any) -> bool:
+    """Return whether a Hugging Face stream reads from a user's function."""
+    inputs = [
+        getattr(iterable, "ex_iterable", None),
+        *(getattr(iterable, "ex_iterables", None) or ()),
+    ]
+    generator: Any = getattr(iterable, "generate_examples_fn", None)
+    module = getattr(generator, "__module__", "") or ""
+    is_users = generator is not None and (
         not module.startswith("datasets.")
         or module.endswith("packaged_modules.generator.generator")
     )
-    return own or any(_opaque(each) for each in below if each is not None)
+    return is_users or any(_opaque(source) for source in inputs if source is not None)
 
 
 def _by_column(columns: Any) -> list[Any] | None:
@@ -216,16 +227,15 @@ def _singles(batches: Any) -> Iterator[Any]:
         if isinstance(batch, Mapping):
             yield {name: column[0] for name, column in cast("Mapping[str, Any]", batch).items()}
         else:
-            yield batch  # a table of one row, where the format is tables
+            yield batch  # formats of tables yield a table of one row
 
 
 def _is_plain(feature: Any) -> bool:
-    """Whether a feature's Arrow values are its Python values: nothing to decode, as in images and
-    audio."""
-    kind: str = type(feature).__name__
+    """Return whether Arrow values of a feature equal its Python values; images need decoding."""
+    feature_type: str = type(feature).__name__
     if isinstance(feature, Mapping):
         inner = cast("Mapping[str, Any]", feature)
         return bool(inner) and all(map(_is_plain, inner.values()))
-    return kind in ("Value", "ClassLabel") or (
-        kind in ("List", "LargeList", "Sequence") and _is_plain(feature.feature)
+    return feature_type in ("Value", "ClassLabel") or (
+        feature_type in ("List", "LargeList", "Sequence") and _is_plain(feature.feature)
     )

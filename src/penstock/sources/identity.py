@@ -1,10 +1,11 @@
-"""What data is: digests by which a state knows the data that it was saved over.
+"""Digests of data, by which a saved state recognises the data that it belongs to.
 
-What lies in memory is hashed itself, objects of the user by their values (`values`). What is only
-reached through `[i]` or `read` is known by a few rows (`sampled`). Files are known by their sizes
-and a few blocks of at most 16 of them; where these differ (moved, re-sharded, compressed anew), by
-64 rows. What was found out about files is kept in the cache, so that one process of a machine reads
-them.
+- Data in memory is hashed itself; objects of the user count by their values (`values`).
+- Data behind `[i]` or `read` is identified by a few rows (`sampled`).
+- Files are identified by their sizes and a few blocks of at most 16 files. If these differ, because
+  files moved or were re-sharded or compressed again, 64 rows decide.
+
+Facts about files are cached, so that one process of a machine reads the files.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from ..engine.base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
-from .remember import remembered
+from .cached_facts import cached_fact
 from .values import Speller
 
 WHOLE = 256 << 20
-"""Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
+"""Largest data in memory, in bytes, that is hashed in full; of larger data blocks are hashed."""
 
 UNKNOWN = "-"
-"""Stands for a row of a sample that fails, or is another one each time."""
+"""Replaces the digest of a row that cannot be read, or that differs between reads."""
 
 _BLOCK = 1 << 20
 _BLOCKS = 64
-_FILES, _PIECE = 16, 64 << 10  # files that are looked into, and the bytes of each of three places
-_PLACES, _NEIGHBOURS = 16, 4  # rows that are compared: so many places, so many rows at each
+_FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
+_PLACES, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
 _ITEMS = 1 << 10
-_SAMPLED = 8  # rows that are read of a source whose reading may cost much
+_SAMPLED = 8  # rows to hash of a source whose rows may be costly
 _VERSION = 2
 
 Digest = Mapping[str, str]
@@ -48,30 +49,30 @@ Digest = Mapping[str, str]
 
 @runtime_checkable
 class Known(Protocol):
-    """A source that can say what its data is: a text, or texts by the name of what they tell
-    about."""
+    """A source with a digest: one text, or a mapping of texts."""
 
     def digest(self) -> str | Digest: ...
 
 
 @cache
-def knows(kind: type) -> bool:
-    """Whether sources of this type can say what their data is: by type, because protocols are slow
-    to ask."""
-    return issubclass(kind, Known)
+def knows(source_type: type) -> bool:
+    """Return whether sources of a type have digests, cached because protocol checks are slow."""
+    return issubclass(source_type, Known)
 
 
 @runtime_checkable
 class Opaque(Protocol):
-    """Shards that may be a function's: `unknown` where nothing tells in which order it gives its
-    samples."""
+    """Shards that may come from a user's function.
+
+    `unknown` is true if nothing identifies the order of its samples.
+    """
 
     @property
     def unknown(self) -> bool: ...
 
 
 def is_unidentified(source: object) -> bool:
-    """Return whether the samples of a source cannot be identified: a function of the user.
+    """Return whether nothing identifies the samples of a source, such as a user's function.
 
     >>> is_unidentified([1, 2])
     False
@@ -81,8 +82,7 @@ def is_unidentified(source: object) -> bool:
 
 @runtime_checkable
 class Growing(Protocol):
-    """A source to which rows may be added: what its first `rows` hold, in those parts of `digest`
-    that tell of rows."""
+    """A source that may grow; `digest_of` identifies its first `rows` rows."""
 
     def digest_of(self, rows: int, /) -> Digest: ...
 
@@ -99,114 +99,119 @@ class _Hash:
         return self._hash.hexdigest()
 
 
-def content(thing: Any) -> str | None:
-    """The digest of what lies in memory: arrays, bytes, text, numbers, and lists of those, of
-    dicts, or of objects, which count by their values; None for an object that is none of these.
+def content(value: Any) -> str | None:
+    """Return the digest of data in memory, or `None` for an object of another type.
 
-    >>> content([1, 2.5, {"a": b"x"}]) == content([1, 2.5, {"a": b"x"}]), content([1]) == content([2])
-    (True, False)
+    Supported are arrays, bytes, text, numbers, and lists of those, of dicts, or of objects, which count
+    by their values.
+
+    >>> content([1, 2.5, {"a": b"x"}]) == content([1, 2.5, {"a": b"x"}])
+    True
+    >>> content([1]) == content([2])
+    False
     """
-    found = _Hash()
-    if isinstance(thing, np.ndarray):
-        _array(found, cast("npt.NDArray[Any]", thing))
-    elif isinstance(thing, range):
-        found.add(repr(thing).encode())
-    elif isinstance(thing, str | bytes | bytearray | memoryview):
-        found.add(
-            thing.encode("utf-8", "surrogatepass")
-            if isinstance(thing, str)
-            else bytes(cast(bytes, thing))
+    digest = _Hash()
+    if isinstance(value, np.ndarray):
+        _array(digest, cast("npt.NDArray[Any]", value))
+    elif isinstance(value, range):
+        digest.add(repr(value).encode())
+    elif isinstance(value, str | bytes | bytearray | memoryview):
+        digest.add(
+            value.encode("utf-8", "surrogatepass")
+            if isinstance(value, str)
+            else bytes(cast(bytes, value))
         )
-    elif isinstance(thing, list | tuple):
-        _items(found, cast("Sequence[Any]", thing))
+    elif isinstance(value, list | tuple):
+        _items(digest, cast("Sequence[Any]", value))
     else:
         return None
-    return found.text()
+    return digest.text()
 
 
-def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
-    found.add(f"{_layout(array.dtype)}{array.shape}".encode())
+def _array(digest: _Hash, array: npt.NDArray[Any]) -> None:
+    digest.add(f"{_layout(array.dtype)}{array.shape}".encode())
     if array.dtype.hasobject or _has_long_doubles(array.dtype):
-        return _items(found, array.reshape(-1).tolist())
+        return _items(digest, array.reshape(-1).tolist())
     if array.nbytes <= WHOLE or not array.ndim:
-        return found.add(_bytes(array))
+        return digest.add(_bytes(array))
     rows = max(1, _BLOCK * len(array) // array.nbytes)
     for start in keyed(len(array), _BLOCKS).tolist():
-        found.add(_bytes(array[start : start + rows]))
+        digest.add(_bytes(array[start : start + rows]))
     return None
 
 
 def _layout(dtype: np.dtype[Any]) -> str:
-    """The type of the elements; of records the names and types of the fields."""
+    """Return the dtype of the elements as text; for records the names and types of the fields."""
     return str(_without_gaps(dtype).descr) if dtype.names else dtype.str
 
 
 def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements hold `longdouble` values, which have random bytes."""
+    """Return whether elements contain `longdouble` values, whose padding bytes are random."""
     fields = (dtype.base.fields or {}).values()
     return dtype.base.char in "gG" or any(_has_long_doubles(field[0]) for field in fields)
 
 
 def _bytes(array: npt.NDArray[Any]) -> bytes:
-    """Return the bytes of the values, without those between the fields of records, which are
-    random."""
+    """Return the bytes of the values, without the random padding between fields of records."""
     packed = _without_gaps(array) if array.dtype.names else array
     return np.ascontiguousarray(packed).tobytes()
 
 
-def _without_gaps(of: Any) -> Any:
-    """Return records, or a type of records, whose fields lie end to end."""
+def _without_gaps(records: Any) -> Any:
+    """Return records, or a record dtype, without padding between the fields."""
     from numpy.lib.recfunctions import repack_fields  # loads numpy.ma
 
-    return repack_fields(of, recurse=True)
+    return repack_fields(records, recurse=True)
 
 
-def _items(found: _Hash, items: Sequence[Any]) -> None:
-    found.add(str(len(items)).encode())
+def _items(digest: _Hash, items: Sequence[Any]) -> None:
+    digest.add(str(len(items)).encode())
     speller = Speller(content)
-    found.add(
+    digest.add(
         json.dumps(
-            [speller.kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]
+            [speller.kinds(items[number]) for number in keyed(len(items), _BLOCKS).tolist()]
         ).encode()
     )
     for start in range(0, len(items), _ITEMS):
-        if found.size + speller.cost > WHOLE:
-            places = keyed(len(items) - start, _BLOCKS) + start
-            return found.add(speller.spelled([items[place] for place in places.tolist()]))
-        found.add(speller.spelled(items[start : start + _ITEMS]))
+        if digest.size + speller.cost > WHOLE:
+            numbers = keyed(len(items) - start, _BLOCKS) + start
+            return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
+        digest.add(speller.spelled(items[start : start + _ITEMS]))
     return None
 
 
 def value_digest(value: Any) -> str:
-    """Eight hex digits of one value, the same in every process; `-` of what cannot be read.
+    """Return eight hex digits that identify a value in every process; `-` if it cannot be read.
 
-    >>> value_digest({"a": {1, 2}}) == value_digest({"a": {2, 1}}), value_digest("x") == value_digest("y")
-    (True, False)
+    >>> value_digest({"a": {1, 2}}) == value_digest({"a": {2, 1}})
+    True
+    >>> value_digest("x") == value_digest("y")
+    False
     """
     try:
         speller = Speller(content)
         text = speller.spelled([value]) + json.dumps(speller.kinds(value)).encode()
         return hashlib.blake2b(text, digest_size=4).hexdigest()
-    except Exception:  # an object of the user's that throws when it is asked for its attributes
+    except Exception:  # an object whose attributes raise
         return UNKNOWN
 
 
-def keyed(n: int, many: int) -> Ints:
-    """Up to `many` places of `range(n)`, drawn once for all: one in each of equal stretches."""
-    if n <= many:
+def keyed(n: int, count: int) -> Ints:
+    """Return up to `count` fixed pseudo-random indices below `n`, one per equal stretch."""
+    if n <= count:
         return np.arange(n)
-    edges = np.arange(many + 1) * n // many
-    return edges[:-1] + (hash64(n, np.arange(many)) % np.diff(edges).astype(np.uint64)).astype(
+    edges = np.arange(count + 1) * n // count
+    return edges[:-1] + (hash64(n, np.arange(count)) % np.diff(edges).astype(np.uint64)).astype(
         np.int64
     )
 
 
 def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
-    """The digest of 64 rows out of `n`; one that cannot be read counts as such."""
-    found = _Hash()
-    places = keyed(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
-    with Progress("read rows to know the data by", len(places)) as progress:
-        for start in progress.each(places):
+    """Return the digest of 64 rows out of `n`; an unreadable row counts by its error type."""
+    digest = _Hash()
+    starts = keyed(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
+    with Progress("read rows to know the data by", len(starts)) as progress:
+        for start in progress.each(starts):
             for row in range(start, min(n, start + _NEIGHBOURS)):
                 try:
                     (value,) = read(np.asarray([row]))
@@ -216,12 +221,12 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
                     value = type(error).__name__
                 if isinstance(value, dict):
                     value = {
-                        name: each
-                        for name, each in cast("dict[str, Any]", value).items()
+                        name: part
+                        for name, part in cast("dict[str, Any]", value).items()
                         if name != "__shard__"
                     }
-                found.add(Speller(content).spelled([value]))
-    return found.text()
+                digest.add(Speller(content).spelled([value]))
+    return digest.text()
 
 
 def sampled(
@@ -230,32 +235,36 @@ def sampled(
     rows: int = _SAMPLED,
     again: Callable[[], Callable[[Ints], list[Any]]] | None = None,
 ) -> str:
-    """The digests of a few rows out of `n`: the first, the last, and some in between; `-` for one
-    that fails, or is another one when it is read again.
+    """Return the digests of a few rows out of `n`: the first, the last, and some in between.
 
-    Random numbers that reading draws from the generators of the process are the same in every
-    process, and those that others draw from them are not touched. `again` makes what reads the rows
-    for the second time.
+    The digest of a row that fails, or that differs on the second read, is `-`. Reading draws the same
+    random numbers from the global generators in every process, and leaves their state unchanged.
+
+    Args:
+        read: Reads rows.
+        n: Number of rows.
+        rows: Number of rows to read.
+        again: Returns the reader for the second read; by default `read`.
     """
-    places = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
-    first = [_digest_of_row(read, row) for row in places]
+    indices = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
+    first = [_digest_of_row(read, row) for row in indices]
     read = again() if again else read
-    second = [_digest_of_row(read, row) for row in places]
+    second = [_digest_of_row(read, row) for row in indices]
     return " ".join(
-        one if one == other else UNKNOWN for one, other in zip(first, second, strict=True)
+        first_digest if first_digest == second_digest else UNKNOWN
+        for first_digest, second_digest in zip(first, second, strict=True)
     )
 
 
-def without_varying(found: str, read: Callable[[], str], times: int = 4) -> str:
-    """A sample of rows, with `-` for those that are others in one of some more samples.
+def without_varying(digests: str, read: Callable[[], str], times: int = 4) -> str:
+    """Return row digests, with `-` for rows whose digest differs in further samples.
 
-    Random numbers of a generator of which nothing is known may be equal twice: a flip is, in half
-        of all cases.
+    Random values may be equal twice by chance: a coin flip is, in half of all cases.
 
     >>> without_varying("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
     '1 - -'
     """
-    samples = [found.split(), *(read().split() for _ in range(times))]
+    samples = [digests.split(), *(read().split() for _ in range(times))]
     return " ".join(row[0] if len({*row}) == 1 else UNKNOWN for row in zip(*samples, strict=True))
 
 
@@ -264,63 +273,67 @@ def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
         with seeded_globals(row & 0xFFFFFFFF):
             (value,) = read(np.asarray([row]))
         return value_digest(value)
-    except Exception:  # a run tells what a row raises when it gives the row
+    except Exception:  # the run reports the error when it delivers the row
         return UNKNOWN
 
 
-def aside(thing: Any, depth: int = 3) -> Any:
-    """A shallow copy of an object of the user's, and of the objects that it reads from: reading a
-    row from it leaves no trace in them. Files that are opened for it and counters are those of the
-    copy; generators of random numbers begin
-    from one seed, so that what they draw is the same in every process. What has a destructor stays
-        itself: that of a
-    copy might close what both hold.
+def aside(value: Any, depth: int = 3) -> Any:
+    """Return a shallow copy of a user's object, and of the objects that it reads from.
+
+    Reading a row from the copy does not change the original: the copy has its own counters and opens
+    its own files. Its random generators start from one seed, so that they draw the same values in every
+    process. An object with a destructor is not copied, because that of the copy might close what both
+    share.
     """
-    if (seeded := seeded_like(thing)) is not None:
+    if (seeded := seeded_like(value)) is not None:
         return seeded
-    if isinstance(thing, list):
-        parts = cast("list[Any]", thing)
+    if isinstance(value, list):
+        parts = cast("list[Any]", value)
         return (
-            [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts
+            [aside(part, depth - 1) for part in parts] if depth and len(parts) <= _BLOCKS else parts
         )
-    return _copied(thing, depth)
+    return _copied(value, depth)
 
 
-def _copied(thing: Any, depth: int) -> Any:
-    """A copy of a plain object of Python that was not asked for one: what it says to `copy` may
-    take long."""
-    kind = type(cast(object, thing))
-    plain = (
-        kind.__new__ is object.__new__
-        and hasattr(thing, "__dict__")
-        and not any(map(_has_slots, kind.__mro__))
+def _copied(value: Any, depth: int) -> Any:
+    """Return a copy of a plain Python object without calling its `__copy__`, which may be slow."""
+    value_type = type(cast(object, value))
+    is_plain = (
+        value_type.__new__ is object.__new__
+        and hasattr(value, "__dict__")
+        and not any(map(_has_slots, value_type.__mro__))
     )
     if (
         not depth
-        or not plain
-        or callable(thing)
-        or hasattr(kind, "__del__")
-        or hasattr(kind, "__array__")
+        or not is_plain
+        or callable(value)
+        or hasattr(value_type, "__del__")
+        or hasattr(value_type, "__array__")
     ):
-        return thing
-    made, held = object.__new__(kind), cast("dict[str, Any]", vars(thing))
-    vars(made).update(
-        (name, aside(value, depth - 1)) for name, value in held.items()
-    )  # frozen classes too
-    return made
+        return value
+    duplicate, attributes = object.__new__(value_type), cast("dict[str, Any]", vars(value))
+    # Not `setattr`, which frozen classes reject.
+    vars(duplicate).update((name, aside(part, depth - 1)) for name, part in attributes.items())
+    return duplicate
 
 
-def _has_slots(kind: type) -> bool:
-    return bool(kind.__dict__.get("__slots__"))
+def _has_slots(value_type: type) -> bool:
+    return bool(value_type.__dict__.get("__slots__"))
 
 
-def same_sample(one: object, other: object) -> bool | None:
-    """Return whether two row samples are of equal data; None if no row was readable in both."""
-    ours, theirs = str(one).split(), str(other).split()
-    if len(ours) != len(theirs):
+def same_sample(left: object, right: object) -> bool | None:
+    """Return whether two samples of row digests are equal; `None` if no row is readable in both."""
+    left_digests, right_digests = str(left).split(), str(right).split()
+    if len(left_digests) != len(right_digests):
         return False
-    known = [pair for pair in zip(ours, theirs, strict=True) if UNKNOWN not in pair]
-    return all(a == b for a, b in known) if known or not ours else None
+    comparable = [
+        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN not in pair
+    ]
+    return (
+        all(left_digest == right_digest for left_digest, right_digest in comparable)
+        if comparable or not left_digests
+        else None
+    )
 
 
 def file_digest(
@@ -328,30 +341,38 @@ def file_digest(
     stats: Sequence[seams.Stat],
     read: Callable[[Ints], list[Any]],
     rows: int,
-    spelled: str,
+    reading: str,
     cache: str | Path | None,
 ) -> Digest:
-    """What files hold, as they lie (`files`) and row by row (`rows`). `spelled` is how their rows
-    are read."""
+    """Return digests of files: of their blocks (`files`) and of their rows (`rows`).
 
-    def made() -> Digest:
+    Args:
+        paths: The files.
+        stats: Their versions.
+        read: Reads rows.
+        rows: Number of rows.
+        reading: Text that identifies how rows are read.
+        cache: Cache folder.
+    """
+
+    def compute() -> Digest:
         return {"files": _files(paths, stats), "rows": row_digest(read, rows)}
 
-    return remembered(paths, stats, f"digest {_VERSION} {rows} {spelled}", made, cache)
+    return cached_fact(paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache)
 
 
 def _files(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:
-    found = _Hash()
-    found.add(json.dumps([stat.size for stat in stats]).encode())
+    digest = _Hash()
+    digest.add(json.dumps([stat.size for stat in stats]).encode())
     for number in map(int, keyed(len(paths), _FILES)):
-        for start in _places(stats[number].size):
+        for start in _block_offsets(stats[number].size):
             with sidecar.storage(paths[number]):
-                found.add(seams.world.store.read(str(paths[number]), start, _PIECE))
-    return found.text()
+                digest.add(seams.world.store.read(str(paths[number]), start, _PIECE))
+    return digest.text()
 
 
-def _places(size: int) -> Iterator[int]:
-    """Where a file is looked into: its beginning, its end, and some place between."""
+def _block_offsets(size: int) -> Iterator[int]:
+    """Yield the offsets of the blocks of a file to hash: at its start, its end, and in between."""
     yield 0
     if size > _PIECE:
         yield from sorted({size - _PIECE, int(keyed(size - _PIECE + 1, 1)[0])})

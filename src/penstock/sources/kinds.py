@@ -1,4 +1,4 @@
-"""The types of columns, as far as their values tell, compared from file to file."""
+"""Column types as far as values tell them apart, compared between files."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from .rows import arrow
 
 
 class Made(NamedTuple):
-    """A type that is made of others: fields of a struct by their names, what lists hold without
-    one."""
+    """A type built from others: named fields of a struct, or the unnamed parts of a list or map."""
 
     of: str
     parts: tuple[tuple[str, Kind], ...]
 
     def __str__(self) -> str:
-        return f"{self.of}<{', '.join(f'{name}: {kind}' if name else str(kind) for name, kind in self.parts)}>"
+        parts = (f"{name}: {kind}" if name else str(kind) for name, kind in self.parts)
+        return f"{self.of}<{', '.join(parts)}>"
 
 
 Kind: TypeAlias = str | Made
 
 Kinds: TypeAlias = dict[str, tuple[Kind, Path]]
-"""The type of each column, and the file that has it."""
+"""The type of each column, and a file with that type."""
 
 
 @runtime_checkable
 class Typed(Protocol):
-    """A file that tells the types of its columns, as far as their values tell."""
+    """A file that knows the types of its columns."""
 
     @property
     def types(self) -> Mapping[str, Kind]: ...
 
 
 def kinds_of(schema: Any, columns: Sequence[str]) -> dict[str, Kind]:
-    """The types of columns of Arrow: how they are stored makes no difference.
+    """Return the types of Arrow columns, regardless of how they are stored.
 
     >>> import pyarrow as pa
-    >>> {name: str(kind) for name, kind in kinds_of(pa.schema({"x": pa.large_list(pa.large_string())}), ["x"]).items()}
+    >>> schema = pa.schema({"x": pa.large_list(pa.large_string())})
+    >>> {name: str(kind) for name, kind in kinds_of(schema, ["x"]).items()}
     {'x': 'list<string>'}
     """
     kinds = {name: schema.field(name).type for name in columns}
@@ -49,18 +50,24 @@ def kinds_of(schema: Any, columns: Sequence[str]) -> dict[str, Kind]:
     }
 
 
-def _kind(kind: Any) -> Kind:
+def _kind(arrow_type: Any) -> Kind:
     types: Any = arrow("pyarrow.types")
-    if types.is_struct(kind):
-        return Made("struct", tuple((field.name, _kind(field.type)) for field in kind))
-    if types.is_map(kind):
-        return Made("map", (("", _kind(kind.key_type)), ("", _kind(kind.item_type))))
-    if types.is_fixed_size_list(kind):
-        return Made(f"fixed_size_list[{kind.list_size}]", (("", _kind(kind.value_type)),))
-    views = arrow().ListViewType, arrow().LargeListViewType
-    if types.is_list(kind) or types.is_large_list(kind) or isinstance(kind, views):
-        return Made("list", (("", _kind(kind.value_type)),))
-    return _STORED.get(str(kind), str(kind))
+    if types.is_struct(arrow_type):
+        return Made("struct", tuple((field.name, _kind(field.type)) for field in arrow_type))
+    if types.is_map(arrow_type):
+        return Made("map", (("", _kind(arrow_type.key_type)), ("", _kind(arrow_type.item_type))))
+    if types.is_fixed_size_list(arrow_type):
+        return Made(
+            f"fixed_size_list[{arrow_type.list_size}]", (("", _kind(arrow_type.value_type)),)
+        )
+    view_types = arrow().ListViewType, arrow().LargeListViewType
+    if (
+        types.is_list(arrow_type)
+        or types.is_large_list(arrow_type)
+        or isinstance(arrow_type, view_types)
+    ):
+        return Made("list", (("", _kind(arrow_type.value_type)),))
+    return _STORED.get(str(arrow_type), str(arrow_type))
 
 
 _STORED = {
@@ -72,29 +79,33 @@ _STORED = {
 
 
 def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
-    """Refuse a file that holds a column as another type than was seen; one that is empty throughout
-    has none, and the first file that tells more settles it for the others.
+    """Compare the column types of a file with those seen so far.
+
+    A column without values has no type; the first file with values determines it.
+
+    Raises:
+        DataError: A column has another type.
     """
     for name, kind in types.items():
-        other, where = seen.setdefault(name, (kind, path))
+        other, seen_path = seen.setdefault(name, (kind, path))
         if fits(kind, other):
             continue
         if not fits(other, kind):
             raise DataError(
-                f"its column {name!r} holds {kind}, in {where} it holds {other}: write them alike, "
-                "pass "
-                "columns= without it, or read them as two sources",
+                f"its column {name!r} holds {kind}, in {seen_path} it holds {other}: write both "
+                "with one type, pass columns= without it, or read them as two sources",
                 where=str(path),
             )
         seen[name] = kind, path
 
 
 def fits(one: Kind, other: Kind) -> bool:
-    """Whether a type is another one, of which nothing but nulls or empty lists was seen."""
+    """Return whether a type equals another one, or is a null or an empty list of it."""
     if isinstance(one, str) or isinstance(other, str):
         return one in ("null", other)
     if (one.of, [name for name, _ in one.parts]) != (other.of, [name for name, _ in other.parts]):
         return False
     return all(
-        fits(mine, theirs) for (_, mine), (_, theirs) in zip(one.parts, other.parts, strict=True)
+        fits(part, other_part)
+        for (_, part), (_, other_part) in zip(one.parts, other.parts, strict=True)
     )

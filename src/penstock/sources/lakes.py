@@ -1,5 +1,4 @@
-"""Tables of files (Delta, Iceberg, Hudi), whose folders keep files that are no longer part of the
-table."""
+"""Tables of files (Delta, Iceberg, Hudi), whose folders may contain outdated files."""
 
 from __future__ import annotations
 
@@ -17,12 +16,16 @@ _DELTA = "_delta_log"
 
 
 def require_current(given: str, files: Sequence[Path], above: int) -> None:
-    """Raise `ConfigError` for files that the log of a Delta table has removed, or of which it
-    deleted rows.
+    """Raise `ConfigError` for outdated files of a Delta table.
 
-    Iceberg and Hudi tables, whose own formats tell which files are current, and a Delta log without
-    its beginning are named in a warning. The folders from a file up to the first `above` pieces of
-    its path are looked at.
+    Outdated are files that the log of the table removed, or whose rows it deleted. Iceberg and Hudi
+    tables, whose formats list the current files, cause a warning, and so does a Delta log without its
+    beginning.
+
+    Args:
+        given: Pattern that the user gave, for messages.
+        files: Files to check.
+        above: Number of leading path components that are not examined.
     """
     tables = dict[Path, Path | None]()
     by_table = dict[Path, list[Path]]()
@@ -32,59 +35,64 @@ def require_current(given: str, files: Sequence[Path], above: int) -> None:
             and (table := _table_of(path.parent, above, tables)) is not None
         ):
             by_table.setdefault(table, []).append(path)
-    for table, inside in by_table.items():
+    for table, paths in by_table.items():
         if not (table / _DELTA).is_dir():
             log_unchecked(given, str(table), "an Iceberg or Hudi table")
             continue
-        current, removed, is_whole = _replayed(table / _DELTA)
+        current, removed, is_whole = _replay(table / _DELTA)
         if not is_whole:
             log_unchecked(given, str(table), "a Delta table whose log was cut to a checkpoint")
-        names = {path: path.relative_to(table).as_posix() for path in inside}
+        names = {path: path.relative_to(table).as_posix() for path in paths}
         stale = [
             name for name in names.values() if name in removed or (is_whole and name not in current)
         ]
         if stale := stale or [name for name in names.values() if current.get(name)]:
             raise ConfigError(
                 f"{given!r}: {str(table)!r} is a Delta table, and by its log {len(stale)} of these "
-                "files were removed, "
-                f"never added, or had rows deleted: {', '.join(sorted(stale)[:3])}; name the files "
-                "of the version to "
-                "read, as `DeltaTable(path).file_uris()` lists them"
+                f"files were removed, never added, or had rows deleted: "
+                f"{', '.join(sorted(stale)[:3])}; name the files of the version to read, as "
+                "`DeltaTable(path).file_uris()` lists them"
             )
 
 
-def _table_of(folder: Path, above: int, known: dict[Path, Path | None]) -> Path | None:
-    """The folder of the table that a folder belongs to."""
-    if folder not in known:
-        inside = len(folder.parts) > above or "=" in folder.name or folder.name == "data"
+def _table_of(folder: Path, above: int, tables: dict[Path, Path | None]) -> Path | None:
+    """Return the folder of the table that a folder belongs to."""
+    if folder not in tables:
+        is_examined = len(folder.parts) > above or "=" in folder.name or folder.name == "data"
         is_table = (
             (folder / _DELTA).is_dir() or (folder / ".hoodie").is_dir() or _is_iceberg(folder)
         )
-        above_it = (
-            _table_of(folder.parent, above, known) if inside and folder != folder.parent else None
+        parent_table = (
+            _table_of(folder.parent, above, tables)
+            if is_examined and folder != folder.parent
+            else None
         )
-        known[folder] = folder if is_table else above_it
-    return known[folder]
+        tables[folder] = folder if is_table else parent_table
+    return tables[folder]
 
 
 def _is_iceberg(folder: Path) -> bool:
-    inside = folder / "metadata"
-    return inside.is_dir() and next(inside.glob("*.metadata.json"), None) is not None
+    metadata = folder / "metadata"
+    return metadata.is_dir() and next(metadata.glob("*.metadata.json"), None) is not None
 
 
-def _replayed(log: Path) -> tuple[dict[str, bool], set[str], bool]:
-    """The files of the latest version, and of each whether rows of it were deleted; removed files;
-    if all is known."""
+def _replay(log: Path) -> tuple[dict[str, bool], set[str], bool]:
+    """Replay a Delta log.
+
+    Returns:
+        The files of the latest version, each with whether rows of it were deleted; the removed files;
+        whether the log is complete.
+    """
     current, removed = dict[str, bool](), set[str]()
     versions = sorted(path for path in log.glob("*.json") if path.stem.isdigit())
     for path in versions:
         for action in _actions(path):
-            if added := action.get("add"):
-                name = unquote(str(added["path"]))
-                current[name] = bool(added.get("deletionVector"))
+            if addition := action.get("add"):
+                name = unquote(str(addition["path"]))
+                current[name] = bool(addition.get("deletionVector"))
                 removed.discard(name)
-            if gone := action.get("remove"):
-                name = unquote(str(gone["path"]))
+            if removal := action.get("remove"):
+                name = unquote(str(removal["path"]))
                 current.pop(name, None)
                 removed.add(name)
     return (

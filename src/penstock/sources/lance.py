@@ -1,5 +1,7 @@
-"""Lance datasets, through their own package: rows by number, of the version that was the latest
-when it was opened."""
+"""Lance datasets, read at random through their own package.
+
+A source reads the version that was the latest when it was opened.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
-from .checked import Wanted
+from .checksummed import OpenRequest
 from .folders import lance_version
-from .held import Shared
 from .kinds import kinds_of
+from .lru import SharedCaches
 from .rows import together
 
 
 class Lance(OfColumns):
-    """One version of a dataset, whose manifest `path` is. Rows are as those of Arrow files."""
+    """One version of a dataset, given by the path of its manifest; rows are as in Arrow files."""
 
-    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
         self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
         with named(path):
             dataset = self._dataset()
@@ -40,8 +42,8 @@ class Lance(OfColumns):
         return self._rows
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`."""
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        """Return the rows at `indices`."""
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             with named(self._path):
@@ -61,6 +63,6 @@ class Lance(OfColumns):
         return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
 
 
-def open_lance(wanted: Wanted, /) -> Lance:
-    """The rows of one dataset, in the version of this manifest."""
-    return Lance(wanted.path, columns=wanted.columns, shared=wanted.shared)
+def open_lance(request: OpenRequest, /) -> Lance:
+    """Open one dataset, in the version of this manifest."""
+    return Lance(request.path, columns=request.columns, shared=request.shared)

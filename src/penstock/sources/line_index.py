@@ -1,5 +1,7 @@
-"""Where the rows of a file of lines begin: found in one pass over it, and kept. Also for records of
-other formats."""
+"""Byte offsets of the rows of a file, found in one pass and stored in a sidecar.
+
+Formats of records use the same sidecar.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,16 @@ from . import sidecar
 from .sums import Sums, of
 
 Find: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, Sums]]
-"""Finds where the rows of a file begin, and its size, and the checksums of its blocks, if the rows
-have none."""
+"""Returns the row offsets and the size of a file, and checksums of its blocks unless rows have
+checksums."""
 
 MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
-_CHUNK = (
-    4 << 20
-)  # bytes a pass over the file reads at once: with less, threads mostly wait for each other
-# of these that are one task, at most: threads mostly wait for who collects what few of them found
-_TURN = 32
-_FEW = 16  # lines that begin with white space, up to which each is looked at by itself
-_LARGE = 32 << 20  # bytes of a file from which on it pays to hire helpers
+_CHUNK = 4 << 20  # bytes per read of a pass; with less, threads mostly wait for each other
+_TURN = 32  # largest number of chunks per task; with fewer, threads mostly wait for the collector
+_FEW = 16  # largest number of lines with leading white space that are examined one by one
+_LARGE = 32 << 20  # smallest file, in bytes, for which threads are faster
 
 
 def make_index(
@@ -45,11 +44,18 @@ def make_index(
     what: str = "lines",
     find: Find | None = None,
 ) -> Path:
-    """Where the index of a file is, which holds the offsets that `find` finds; made if there is
-    none, or if it is to be made again.
+    """Return the path of the index with the row offsets of a file; build it if necessary.
+
+    Args:
+        path: The plain, unpacked file.
+        origin: The file that the user named.
+        cache: Cache folder.
+        rebuild: Build the index again.
+        what: Suffix of the sidecar.
+        find: Finds the offsets; by default those of lines.
     """
-    cached = sidecar.index(origin, cache, what)
-    index = sidecar.place(origin, cache, what) if path == origin else cached
+    cached = sidecar.cached_index_path(origin, cache, what)
+    index = sidecar.index_path(origin, cache, what) if path == origin else cached
 
     def make(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path)
@@ -57,15 +63,26 @@ def make_index(
             offsets, sums = (find or offsets_of)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.kept(
-        index, sidecar.LINES, origin, make, otherwise=cached, rebuild=rebuild, summed=path == origin
+    return sidecar.ensure(
+        index,
+        sidecar.LINES,
+        origin,
+        make,
+        fallback=cached,
+        rebuild=rebuild,
+        checksummed=path == origin,
     )
 
 
 class _Piece(NamedTuple):
-    """A stretch of a file: its beginning, then those of lines in it that hold anything, and of its
-    last; which of them do (what comes before the first newline belongs to a line of the stretch
-    before); its checksums; where it stops.
+    """A stretch of a file.
+
+    Attributes:
+        begins: Its start, and the starts of its lines that are not empty, and of its last line.
+        holds: Whether each of these lines has content. Bytes before the first newline belong to the
+            last line of the previous stretch.
+        sums: Checksums of its blocks.
+        stop: Its end.
     """
 
     begins: Ints
@@ -77,8 +94,9 @@ class _Piece(NamedTuple):
 def offsets_of(
     path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None
 ) -> tuple[Ints, Sums]:
-    """Where each row begins, and the size of the file: int64[rows + 1]; and the checksums of its
-    blocks. One pass, in pieces, however long the lines; a large file by all processors.
+    """Return row offsets and size of a file, int64[rows + 1], and checksums of its blocks.
+
+    One pass reads the file in pieces, regardless of the length of lines; large files use all cores.
     """
     pieces: list[_Piece] = []
     for piece in _pieces(path, size.size):
@@ -86,16 +104,16 @@ def offsets_of(
         tell(piece.stop)
     if not pieces:
         return np.zeros(1, np.int64), of([])
-    whole = _joined(pieces)
-    return np.append(whole.begins[whole.holds], size.size), whole.sums
+    joined = _join(pieces)
+    return np.append(joined.begins[joined.holds], size.size), joined.sums
 
 
-def _joined(pieces: list[_Piece]) -> _Piece:
-    """Pieces that follow each other as one."""
-    more = False
-    for piece in reversed(pieces):  # its last line holds what it goes on with
-        piece.holds[-1] |= more
-        more = piece.holds[0]
+def _join(pieces: list[_Piece]) -> _Piece:
+    """Join consecutive pieces."""
+    continues = False
+    for piece in reversed(pieces):  # its last line continues in the next piece
+        piece.holds[-1] |= continues
+        continues = piece.holds[0]
     first, *others = pieces
     begins = np.concatenate([first.begins, *(piece.begins[1:] for piece in others)])
     holds = np.concatenate([first.holds, *(piece.holds[1:] for piece in others)])
@@ -103,82 +121,87 @@ def _joined(pieces: list[_Piece]) -> _Piece:
 
 
 def _pieces(path: Path, size: int) -> Iterator[_Piece]:
-    """The pieces of a file in their order, some of them worked on ahead."""
+    """Yield the pieces of a file in order, read ahead by threads."""
     starts, workers = range(0, size, _CHUNK), cores()
-    keep_memory()  # else a piece takes four times as long
-    turn = max(1, min(_TURN, len(starts) // (8 * workers)))
+    keep_memory()  # otherwise a piece takes four times as long
+    per_task = max(1, min(_TURN, len(starts) // (8 * workers)))
     tasks = (
-        partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn)
+        partial(_read_pieces, path, starts[first : first + per_task], size)
+        for first in range(0, len(starts), per_task)
     )
     if size < _LARGE or workers < 2:
         yield from (task() for task in tasks)
         return
-    hands, ahead = seams.world.sched.spawn(workers), deque[Any]()
+    threads, futures = seams.world.sched.spawn(workers), deque[Any]()
     try:
         for task in tasks:
-            ahead.append(hands.submit(task))
-            if len(ahead) > 2 * workers:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+            futures.append(threads.submit(task))
+            if len(futures) > 2 * workers:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     finally:
-        hands.close()
+        threads.close()
 
 
-def _some(path: Path, starts: range, size: int) -> _Piece:
-    """The pieces of one task, joined here, as it would keep the threads waiting where they are
-    collected."""
-    room = np.empty(
-        min(_CHUNK, size), np.bool_
-    )  # new memory for each takes as long as to look for newlines
-    return _joined([_piece(path, at, size, room) for at in starts])
+def _read_pieces(path: Path, starts: range, size: int) -> _Piece:
+    """Read the pieces of one task and join them, to relieve the collecting thread."""
+    # Allocating memory for each piece would cost as much as finding its newlines.
+    buffer = np.empty(min(_CHUNK, size), np.bool_)
+    return _join([_read_piece(path, start, size, buffer) for start in starts])
 
 
-def _piece(path: Path, at: int, size: int, room: npt.NDArray[np.bool_]) -> _Piece:
+def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _Piece:
     with sidecar.storage(path):
-        piece = seams.world.store.read(str(path), at, min(_CHUNK, size - at))
-    sums, stop = of([piece]), at + len(piece)
+        piece = seams.world.store.read(str(path), start, min(_CHUNK, size - start))
+    sums, stop = of([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
-    if at == 0 and piece.startswith(MARK):
-        chunk, at = chunk[len(MARK) :], len(MARK)
-    begins = np.concatenate([np.zeros(1, np.int64), _newlines(chunk, room[: chunk.size]) + 1])
-    holds = _holds(chunk, begins)
-    keep = holds.copy()
-    keep[[0, -1]] = True
-    return _Piece(begins[keep] + at, holds[keep], sums, stop)
+    if start == 0 and piece.startswith(MARK):
+        chunk, start = chunk[len(MARK) :], len(MARK)
+    begins = np.concatenate([np.zeros(1, np.int64), _newlines(chunk, buffer[: chunk.size]) + 1])
+    have_content = _have_content(chunk, begins)
+    is_kept = have_content.copy()
+    is_kept[[0, -1]] = True
+    return _Piece(begins[is_kept] + start, have_content[is_kept], sums, stop)
 
 
 def _newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:
-    """Where newlines are. Lines are mostly longer than a word of eight bytes: words with one are
-    looked for, and which byte of a word it is tells the word's logarithm.
+    """Return the positions of newlines.
+
+    Most lines are longer than eight bytes, so this looks for 8-byte words that contain one newline. The
+    logarithm of such a word is the position of the newline in it.
     """
     np.equal(chunk, NEWLINE, out=marks)
-    whole = len(marks) // 8 * 8
-    words = marks[:whole].view("<u8")
-    some = np.flatnonzero(words != 0)
-    held = words[some]
-    if bool((held & (held - np.uint64(1))).any()):
-        return np.flatnonzero(marks)  # several in a word
-    found = some * 8 + (np.frexp(held.astype(np.float64))[1] - 1 >> 3)
-    return np.concatenate([found, np.flatnonzero(marks[whole:]) + whole])
+    full_size = len(marks) // 8 * 8
+    words = marks[:full_size].view("<u8")
+    word_numbers = np.flatnonzero(words != 0)
+    word_values = words[word_numbers]
+    if bool((word_values & (word_values - np.uint64(1))).any()):
+        return np.flatnonzero(marks)  # a word contains several
+    positions = word_numbers * 8 + (np.frexp(word_values.astype(np.float64))[1] - 1 >> 3)
+    return np.concatenate([positions, np.flatnonzero(marks[full_size:]) + full_size])
 
 
-def _holds(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
-    """Which lines of a chunk hold more than white space; the last one may be empty."""
-    inside = begins[:-1] if begins[-1] == chunk.size else begins
+def _have_content(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
+    """Return for each line of a chunk whether it has more than white space.
+
+    The last line may be empty.
+    """
+    line_starts = begins[:-1] if begins[-1] == chunk.size else begins
     holds = np.zeros(len(begins), np.bool_)
-    holds[: len(inside)] = found = _prints(chunk[inside])  # mostly the first byte tells
-    white = np.flatnonzero(~found)
-    if len(white) > _FEW:
-        holds[: len(inside)] = np.logical_or.reduceat(_prints(chunk), inside)
+    holds[: len(line_starts)] = starts_visible = _is_visible(
+        chunk[line_starts]
+    )  # usually the first byte decides
+    starting_white = np.flatnonzero(~starts_visible)
+    if len(starting_white) > _FEW:
+        holds[: len(line_starts)] = np.logical_or.reduceat(_is_visible(chunk), line_starts)
     else:
-        for line in white.tolist():
+        for line in starting_white.tolist():
             stop = int(begins[line + 1]) if line + 1 < len(begins) else chunk.size
-            holds[line] = bool(_prints(chunk[int(begins[line]) : stop]).any())
+            holds[line] = bool(_is_visible(chunk[int(begins[line]) : stop]).any())
     return holds
 
 
-def _prints(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which bytes are none of the six white ones: space, and 9 to 13 (anything below 9 wraps
-    around)."""
+def _is_visible(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Return which bytes are not white space: space, and 9 to 13; bytes below 9 wrap around."""
     return (letters != 32) & (letters - np.uint8(9) > 4)

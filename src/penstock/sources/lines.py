@@ -1,8 +1,8 @@
-"""Rows that are lines: JSON Lines and plain text, read at random through an index of byte offsets.
+r"""Lines as rows: JSON Lines and plain text, read at random through an index of byte offsets.
 
-The index is made once, in one pass over the file, and kept beside the data or in a cache; it is
-mapped, not loaded. Lines that hold nothing but white space are no rows. A byte-order mark at the
-start, `\\r\\n`, and a last line without an end are all taken as usual.
+One pass over the file builds the index, which is kept beside the data or in a cache and
+memory-mapped. Lines of white space are no rows. A byte-order mark at the start, `\r\n`, and a last
+line without a newline are handled as usual.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
 from .line_index import MARK, NEWLINE, make_index
+from .lru import LRUCache
 from .sums import BLOCK, Sums, read
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
@@ -34,54 +34,56 @@ _BLOCK = 1 << 20
 
 
 class Offsets(NamedTuple):
-    """Where the rows of a file begin, and its size: int[rows + 1]; the checksums of its blocks; the
-    file in which that is kept."""
+    """Byte offsets of the rows of a file, from the index at `path`.
+
+    `found` is int[rows + 1]: the start of each row, and the size of the file. `sums` are the checksums
+    of its blocks.
+    """
 
     path: Path
     found: npt.NDArray[np.integer[Any]]
     sums: Sums
 
     def rows(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         return len(self.found) - 1
 
     def get(self) -> Offsets:
-        """All of them."""
+        """Return the offsets."""
         return self
 
 
-class Kept:
-    """Offsets in an index of their own, mapped when they are needed."""
+class IndexedOffsets:
+    """Offsets in a sidecar, memory-mapped on use."""
 
-    def __init__(self, path: Path, origin: Path, held: Held) -> None:
-        self.path, self._origin, self._held = path, origin, held
+    def __init__(self, path: Path, origin: Path, cache: LRUCache) -> None:
+        self.path, self._origin, self._cache = path, origin, cache
         self._rows = self.get().rows()
 
     def rows(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         return self._rows
 
     def get(self) -> Offsets:
-        """All of them."""
-        return self._held.get(self.path, self._mapped)
+        """Return the offsets."""
+        return self._cache.get(self.path, self._mapped)
 
     def found(self) -> npt.NDArray[np.integer[Any]]:
-        """Where each row begins, and where they end."""
+        """Return the start of each row, and the end of the last."""
         return self.get().found
 
     def _mapped(self) -> tuple[int, Offsets]:
-        rows, body = sidecar.body(self.path, sidecar.LINES, self._origin)
+        rows, body = sidecar.read_body(self.path, sidecar.LINES, self._origin)
         if 8 * (rows + 1) > len(body):
-            raise foreign(self.path, self._origin)
+            raise offsets_mismatch(self.path, self._origin)
         offsets = np.frombuffer(body, "<u8", rows + 1)
         return 1, Offsets(self.path, offsets, np.frombuffer(body, "<u4", offset=offsets.nbytes))
 
 
 class Lines:
-    """One file of lines, read through its index; `parse` makes a row of a line's bytes.
+    """One file of lines, read through its index; `parse` converts the bytes of a line to a row.
 
-    No open file is held between reads, so there is nothing that threads or forks could disturb.
-    Rows that lie close together are read in one go.
+    No file stays open between reads, so threads and forks share nothing. Nearby rows are read together.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Lines:
         path: Path,
         parse: Callable[[bytes], Any],
         *,
-        offsets: Offsets | Kept,
+        offsets: Offsets | IndexedOffsets,
         origin: Path,
         columns: Sequence[str] | None,
     ) -> None:
@@ -101,25 +103,28 @@ class Lines:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`. A line that does not parse is a `DataError` with its number and
-        byte offset."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        """Return the rows at `indices`.
+
+        Raises:
+            DataError: A line does not parse; the error names its number and byte offset.
+        """
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         _, offsets, sums = self.offsets.get()
         if not indices.size:
             return []
         if len(offsets) != self._rows + 1:
-            raise foreign(self.offsets.path, self._origin)
+            raise offsets_mismatch(self.offsets.path, self._origin)
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
-            raise foreign(self.offsets.path, self._origin)
+            raise offsets_mismatch(self.offsets.path, self._origin)
         if (longest := int((ends - starts).max())) > LINE:
             start = int(starts[np.argmax(ends - starts)])
-            what = f"a line of {longest:,} bytes: rows of more than {LINE:,} are not read"
-            raise self._bad(start, ValueError(what))
+            reason = f"the line has {longest:,} bytes: write rows of at most {LINE:,} bytes"
+            raise self._bad(start, ValueError(reason))
         return in_file_order(starts, ends, partial(self._rows_of, sums))
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the file these rows need; none where it lies on this machine."""
+        """Return the byte ranges that these rows need; none for a local file."""
         _, offsets, sums = self.offsets.get()
         if not is_far(self._path) or len(offsets) != self._rows + 1:
             return []
@@ -127,37 +132,37 @@ class Lines:
         return ranges_of(self._path, np.maximum(starts - 1, 0), ends, BLOCK if sums.size else 1)
 
     def _rows_of(self, sums: Sums, starts: Ints, ends: Ints) -> Iterator[Any]:
-        """Rows in the order of the file, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
+        """Yield rows in file order, read in blocks of neighbours."""
+        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
             starts[1:] // _BLOCK != starts[:-1] // _BLOCK
         )
-        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
+        boundaries = [0, *(np.flatnonzero(starts_block) + 1).tolist(), len(starts)]
         firsts, lasts, parse = starts.tolist(), ends.tolist(), self._parse
-        for low, high in pairwise(cuts):
-            # One byte more at the front: a row follows the end of a line, or the offsets are not of
-            # this file.
+        for low, high in pairwise(boundaries):
+            # One more byte at the front: a row that does not follow a newline proves that the
+            # offsets belong to another file.
             base = max(firsts[low] - 1, 0)
             block = read(self._path, base, lasts[high - 1] - base, sums, str(self._origin))
             for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
-                at = first - base
+                offset = first - base
                 if (
                     first
-                    and block[at - 1] != NEWLINE
-                    and (first, block[at - 1]) != (len(MARK), MARK[-1])
+                    and block[offset - 1] != NEWLINE
+                    and (first, block[offset - 1]) != (len(MARK), MARK[-1])
                 ):
-                    raise foreign(self.offsets.path, self._origin)
-                end = block.find(b"\n", at, last - base)
+                    raise offsets_mismatch(self.offsets.path, self._origin)
+                end = block.find(b"\n", offset, last - base)
                 try:
-                    yield parse(block[at:end] if end >= 0 else block[at : last - base])
+                    yield parse(block[offset:end] if end >= 0 else block[offset : last - base])
                 except (ValueError, RecursionError) as error:
                     raise self._bad(first, error) from error
 
     def _bad(self, start: int, error: Exception) -> DataError:
         number = 1
-        for at in range(0, start, _CHUNK):
-            number += read(self._path, at, min(_CHUNK, start - at), None, str(self._origin)).count(
-                b"\n"
-            )
+        for offset in range(0, start, _CHUNK):
+            number += read(
+                self._path, offset, min(_CHUNK, start - offset), None, str(self._origin)
+            ).count(b"\n")
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return DataError(
             f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}"
@@ -165,10 +170,9 @@ class Lines:
 
 
 class Array:
-    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is
-    for small files.
+    """A small `.json` file that is one array, kept parsed in memory; its elements are the rows.
 
-    Rows are copies: what is done to one is not seen by who reads it next.
+    Rows are copies, so that changing one does not affect later reads.
     """
 
     def __init__(
@@ -178,7 +182,7 @@ class Array:
         *,
         origin: Path,
         columns: Sequence[str] | None,
-        data: Checked,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self._data, self._path, self._origin, self._stat = data, path, origin, sidecar.stat(path)
@@ -192,24 +196,24 @@ class Array:
         return {**self.__dict__, "_values": None}
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The elements at `indices`."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        """Return the elements at `indices`."""
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         if self._values is None:
             self._values = array_of(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
         if columns is None:
             return [copy.deepcopy(values[index]) for index in indices.tolist()]
-        out: list[Any] = []
+        rows: list[Any] = []
         for index in indices.tolist():
             try:
-                out.append(copy.deepcopy(chosen(values[index], columns)))
+                rows.append(copy.deepcopy(chosen(values[index], columns)))
             except ValueError as error:
                 raise DataError(str(error), where=f"{self._origin}, element {index}") from error
-        return out
+        return rows
 
 
 class FromJson:
-    """Parse a line of JSON; with `columns`, only those keys of it.
+    """Parser of a line of JSON; `columns` selects some keys.
 
     >>> FromJson(["b"])(b'{"a": 1, "b": 2}')
     {'b': 2}
@@ -228,16 +232,16 @@ class FromJson:
 
 
 def from_text(line: bytes) -> dict[str, str]:
-    """A line of text as a row.
+    r"""Return a line of text as a row.
 
-    >>> from_text(b"one\\r")
+    >>> from_text(b"one\r")
     {'text': 'one'}
     """
     return {"text": line.removesuffix(b"\r").decode()}
 
 
 def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
-    """Some of the keys of a row; a `ValueError` where it lacks one."""
+    """Return some keys of a row; raise `ValueError` if one is missing."""
     try:
         return {column: row[column] for column in columns}
     except KeyError as error:
@@ -246,21 +250,21 @@ def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
         ) from error
     except TypeError as error:
         raise ValueError(
-            f"columns were asked for, but this row is no object: it is a {type(row).__name__}"
+            f"columns= selects keys, but this row is no object: it is a {type(row).__name__}"
         ) from error
 
 
-def foreign(kept: Path, origin: Path) -> DataError:
-    """What is raised where offsets that were kept do not fit the file."""
+def offsets_mismatch(index: Path, origin: Path) -> DataError:
+    """Build the error for stored offsets that do not fit the file."""
     return DataError(
-        f"the offsets in {kept} are not those of this file: run `penstock index --rebuild "
-        f"{origin}`, or delete {kept}",
+        f"the offsets in {index} do not fit this file: run `penstock index --rebuild {origin}`, or "
+        f"delete {index}",
         where=str(origin),
     )
 
 
 def text_columns(columns: Sequence[str] | None, origin: Path) -> Sequence[str]:
-    """The one column of a text file; refused is every other."""
+    """Return the only column of a text file; raise `ConfigError` for any other."""
     if columns is not None and list(columns) != ["text"]:
         raise ConfigError(
             f"{origin}: a text file has only the column 'text', not {', '.join(columns)}"
@@ -275,23 +279,36 @@ def open_lines(
     text: bool,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    mapped_files: LRUCache,
     rebuild: bool = False,
     offsets: Offsets | None = None,
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Lines | Array:
-    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user
-    meant.
+    """Open one file of lines.
 
-    Without `offsets` it is read through an index of its own.
+    Args:
+        path: The plain, unpacked file.
+        origin: The file that the user named.
+        text: True for plain text, false for JSON.
+        columns: Columns to read; all by default.
+        cache: Cache folder.
+        mapped_files: Cache of mapped indexes.
+        rebuild: Build the index again.
+        offsets: Offsets of the rows; by default from an index of this file.
+        data: The bytes of the file.
+
+    Returns:
+        The rows of the file.
     """
     if text:
         columns = text_columns(columns, origin)
     elif path.suffix.lower() == ".json":
-        data = data or Checked(path, origin, held)
+        data = data or ChecksummedFile(path, origin, mapped_files)
         if (values := array_of(path, origin, data)) is not None:
             return Array(path, values, origin=origin, columns=columns, data=data)
-    found = offsets or Kept(make_index(path, origin, cache=cache, rebuild=rebuild), origin, held)
+    found = offsets or IndexedOffsets(
+        make_index(path, origin, cache=cache, rebuild=rebuild), origin, mapped_files
+    )
     return Lines(
         path,
         from_text if text else FromJson(columns),
@@ -301,33 +318,34 @@ def open_lines(
     )
 
 
-def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
-    """The elements of a .json file that is one array, `None` where it is lines; an error where it
-    is neither."""
+def array_of(path: Path, origin: Path, data: ChecksummedFile) -> list[Any] | None:
+    """Return the elements of a .json file that is one array, or `None` if it has lines.
+
+    Raises:
+        DataError: The file is neither, or the array is too large.
+    """
     size = sidecar.stat(path).size
     head = data.read(0, min(_BLOCK, size)).removeprefix(MARK).lstrip()
     if head[:1] == b"[" and size > ARRAY:
         raise DataError(
-            f"an array of {size:,} bytes, of at most {ARRAY:,}: write a row on every line",
+            f"the array has {size:,} bytes, and the limit is {ARRAY:,}: write one row per line",
             where=str(origin),
         )
-    whole = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
+    text = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
     problem = ""
-    if whole:
+    if text:
         try:
-            return json.loads(whole.decode())
+            return json.loads(text.decode())
         except (ValueError, RecursionError) as error:
             problem = f"{error}; "
-    line, end, _ = head.partition(b"\n")
-    if not line or (
-        not end and size > _BLOCK
-    ):  # a first line as long as that is judged when it is read
+    line, newline, _ = head.partition(b"\n")
+    if not line or (not newline and size > _BLOCK):  # reading checks such a long first line
         return None
     try:
         json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"neither one array of rows nor a row on every line: {problem}line 1: {error}",
+            f"the file is neither one array of rows nor one row per line: {problem}line 1: {error}",
             where=str(origin),
         ) from error
     return None

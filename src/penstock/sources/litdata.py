@@ -1,9 +1,8 @@
-"""LitData's optimised folders: chunks of items with an `index.json`. What is stored as data is
-read, pickles are refused.
+"""LitData's optimized folders: chunks of items with an `index.json`; pickles are rejected.
 
 A chunk begins with the number of its items and their offsets. An item is the sizes of its leaves,
-and the leaves; the index has how each leaf is written, and the tree that they are put back into. In
-chunks of tokens an item is its array.
+followed by the leaves. The index states the format of each leaf, and the tree that the leaves form.
+In chunks of tokens an item is its array.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
 from .arrays import ALONE
-from .checked import Checked, Wanted, of_data
+from .checksummed import ChecksummedFile, OpenRequest, of_data
 from .kinds import Kind, Made
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
@@ -36,7 +35,7 @@ _DICTS = ("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
 
 
 class Tree(NamedTuple):
-    """A part of an item: a leaf of this number, or what `make` makes of its parts."""
+    """Part of an item: the leaf with a number, or the result of `make` on its parts."""
 
     leaf: int
     make: Callable[[Any], Any] | None
@@ -45,8 +44,11 @@ class Tree(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What an `index.json` says: the rows of each chunk, how leaves are written, their tree, and if
-    they are tokens."""
+    """The content of an `index.json`.
+
+    `rows` maps chunks to their rows, `formats` are those of the leaves, and `tokens` is true for chunks
+    of tokens.
+    """
 
     rows: Mapping[str, int]
     formats: list[str]
@@ -54,27 +56,28 @@ class Index(NamedTuple):
     tokens: bool
 
 
-def open_litdata(wanted: Wanted, /) -> Records:
-    """The items of one chunk."""
-    path, data, shared = wanted.path, wanted.data, wanted.shared
-    listed = path.with_name("index.json")
-    if not listed.is_file():
+def open_litdata(request: OpenRequest, /) -> Records:
+    """Open one chunk; its rows are items."""
+    path, data, shared = request.path, request.data, request.shared
+    index_path = path.with_name("index.json")
+    if not index_path.is_file():
         raise ConfigError(
-            f"{path}: there is no index.json beside it, which says what a chunk of LitData holds"
+            f"{path}: the index.json beside it is missing, which describes chunks of LitData: copy "
+            "it there"
         )
     index: Index = shared.decoded.get(
-        ("index", listed, sidecar.stat(listed)),
-        partial(_index, listed, of_data(listed, shared.files, wanted.cache)),
+        ("index", index_path, sidecar.stat(index_path)),
+        partial(_index, index_path, of_data(index_path, shared.files, request.cache)),
     )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
     rows, size = counted(data, index.rows[path.name]), sidecar.stat(path).size
     if data.read(max(0, size - 8), min(size, 8)) == _ARROW:
         raise ConfigError(
-            f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow "
-            "files"
+            f"{path}: its rows are nested, and stored as Arrow inside the chunk, which Penstock "
+            "does not read: write them as Arrow files"
         )
-    parse = Items(index, wanted.columns, path)
+    parse = Items(index, request.columns, path)
     find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, data, rows))
     return Records(
         path,
@@ -83,68 +86,66 @@ def open_litdata(wanted: Wanted, /) -> Records:
         offsets=find,
         data=data,
         origin=path,
-        columns=wanted.columns,
+        columns=request.columns,
         types=parse.types,
     )
 
 
-def _offsets(data: Checked, rows: int) -> tuple[int, Any]:
-    found = headed(data, rows)
-    return found.nbytes, found
+def _offsets(data: ChecksummedFile, rows: int) -> tuple[int, Any]:
+    offsets = headed(data, rows)
+    return offsets.nbytes, offsets
 
 
-def _index(path: Path, data: Checked) -> tuple[int, Index]:
+def _index(path: Path, data: ChecksummedFile) -> tuple[int, Index]:
     data.whole()
-    found, where = meta.read(path), str(path)
+    content, location = meta.read(path), str(path)
     try:
-        config = found["config"]
+        config = content["config"]
         for name in ("compression", "encryption", "ipc_compression"):
             if config.get(name):
                 raise ConfigError(
                     f"{path}: chunks with {name} ({config[name]}) cannot be read: write them "
                     "without"
                 )
-        formats = [str(each) for each in config["data_format"]]
+        formats = [str(entry) for entry in config["data_format"]]
         spec = json.loads(config["data_spec"])[1]
         tree, leaves = _tree(spec, 0)
         if leaves != len(formats):
             raise ValueError(f"{len(formats)} formats for {leaves} leaves")
-        chunks = {str(each["filename"]): int(each["chunk_size"]) for each in found["chunks"]}
-        tokens = any(each.get("dim") is not None for each in found["chunks"])
+        chunks = {str(entry["filename"]): int(entry["chunk_size"]) for entry in content["chunks"]}
+        tokens = any(entry.get("dim") is not None for entry in content["chunks"])
     except ConfigError:
         raise
     except (*BROKEN, AttributeError) as error:
-        raise DataError(f"is no index of LitData: {error!r}", where=where) from error
+        raise DataError(f"it is no index of LitData: {error!r}", where=location) from error
     return sidecar.stat(path).size, Index(chunks, formats, tree, tokens)
 
 
 def _tree(spec: Any, first: int) -> tuple[Tree, int]:
-    """The tree that a specification describes, and the number of the leaf behind it."""
-    kind, parts = spec["type"], list[Tree]()
-    if kind is None:
+    """Return the tree of a specification, and the number of the next leaf."""
+    node_type, parts = spec["type"], list[Tree]()
+    if node_type is None:
         return Tree(first, None, None, []), first + 1
     for child in spec["children_spec"]:
         part, first = _tree(child, first)
         parts.append(part)
-    if kind in _DICTS:
+    if node_type in _DICTS:
         context = (
             json.loads(spec["context"]) if isinstance(spec["context"], str) else spec["context"]
         )
-        keys = list(
-            context
-        )  # of the kind that they were: litdata gives integers back as integers, too
+        keys = list(context)  # with their types: litdata restores integers as integers, too
         if any(isinstance(key, list | dict) for key in keys):
             raise ValueError(f"{keys!r} are no keys of a dict")
         if len(keys) != len(parts):
             raise ValueError(f"{len(keys)} keys for {len(parts)} values")
         return Tree(-1, dict, keys, parts), first
-    if kind not in _NODES:
-        raise ValueError(f"items are made of {kind}; known are dict, list and tuple")
-    return Tree(-1, _NODES[kind], None, parts), first
+    if node_type not in _NODES:
+        raise ValueError(f"items contain {node_type}; known are dict, list and tuple")
+    return Tree(-1, _NODES[node_type], None, parts), first
 
 
 class Items:
-    """Makes an item of its bytes; of dicts only `columns`, if they are given."""
+    """Decoder of items; `columns` selects keys of dicts."""
 
     def __init__(self, index: Index, columns: Sequence[str] | None, origin: Path) -> None:
         self._tree = index.tree if columns is None else _chosen(index.tree, columns, origin)
@@ -166,29 +167,28 @@ class Items:
             ends.append(ends[-1] + size)
         if ends[-1] != len(data):
             raise ValueError(f"its leaves have {ends[-1]:,} bytes, it has {len(data):,}")
-        return self._made(self._tree, data, ends)
+        return self._build(self._tree, data, ends)
 
-    def _made(self, tree: Tree, data: bytes, ends: list[int]) -> Any:
+    def _build(self, tree: Tree, data: bytes, ends: list[int]) -> Any:
         if tree.make is None:
             return self._decode[tree.leaf](data[ends[tree.leaf] : ends[tree.leaf + 1]])
-        parts = [self._made(part, data, ends) for part in tree.parts]
+        parts = [self._build(part, data, ends) for part in tree.parts]
         return tree.make(parts if tree.keys is None else zip(tree.keys, parts, strict=True))
 
 
 def _chosen(tree: Tree, columns: Sequence[str], origin: Path) -> Tree:
     keys = tree.keys or []
-    places = {str(key): place for place, key in enumerate(keys)}
-    places |= {
-        key: place for place, key in enumerate(keys) if isinstance(key, str)
-    }  # "0", should there be 0 as well
-    if missing := [column for column in columns if column not in places]:
-        known = (
+    numbers = {str(key): number for number, key in enumerate(keys)}
+    # A text "0" precedes the number 0.
+    numbers |= {key: number for number, key in enumerate(keys) if isinstance(key, str)}
+    if missing := [column for column in columns if column not in numbers]:
+        remark = (
             f"the columns are {', '.join(map(str, keys))}" if keys else "its items are no mappings"
         )
-        raise ConfigError(f"{origin}: there is no column {missing[0]!r}; {known}")
-    chosen = [places[column] for column in columns]
+        raise ConfigError(f"{origin}: there is no column {missing[0]!r}; {remark}")
+    chosen = [numbers[column] for column in columns]
     return tree._replace(
-        keys=[keys[place] for place in chosen], parts=[tree.parts[place] for place in chosen]
+        keys=[keys[number] for number in chosen], parts=[tree.parts[number] for number in chosen]
     )
 
 
@@ -201,7 +201,7 @@ def _leaves(tree: Tree) -> list[int]:
 
 
 def _kind(tree: Tree, formats: Sequence[str]) -> Kind:
-    """The type of a part of items, as far as its values tell."""
+    """Return the type of a part of items, as far as its values tell."""
     if tree.make is not None:
         names = [""] * len(tree.parts) if tree.keys is None else map(repr, tree.keys)
         parts = zip(names, (_kind(part, formats) for part in tree.parts), strict=True)
@@ -212,47 +212,50 @@ def _kind(tree: Tree, formats: Sequence[str]) -> Kind:
     return _SAME.get(_DECODERS[name], name)
 
 
-def decoder(written: str, origin: Path) -> Decode:
-    """How a leaf is read. Pictures, sound and documents stay the bytes of their files; tensors are
-    NumPy arrays.
+def decoder(format: str, origin: Path) -> Decode:
+    """Return the decoder of a leaf.
+
+    Pictures, sound and documents stay the bytes of their files; tensors become NumPy arrays.
+
+    Raises:
+        ConfigError: The format is unknown, or pickled.
 
     >>> decoder("no_header_numpy:1", Path("chunk-0-0.bin"))(bytes([1, 0, 2, 0]))
     array([1, 2], dtype=int16)
     """
-    name, _, detail = written.partition(":")
+    name, _, detail = format.partition(":")
     if name == "pickle" or detail == "pickle":
         raise ConfigError(
-            f"{origin}: a leaf is pickled ({written}), which may run any code when it is read: "
-            "write plain values, or "
-            "leave it out with columns="
+            f"{origin}: a leaf is pickled ({format}), and reading it may run any code: write plain "
+            "values, or leave it out with columns="
         )
     if name in _BARE:
         try:
             return partial(np.frombuffer, dtype=_dtype(int(detail), _BARE[name]))
         except ValueError as error:
-            raise ConfigError(f"{origin}: a leaf is written as {written!r}: {error}") from error
+            raise ConfigError(f"{origin}: a leaf is written as {format!r}: {error}") from error
     if name not in _DECODERS:
         raise ConfigError(
-            f"{origin}: a leaf is written as {written!r}; known are {', '.join(_DECODERS)}"
+            f"{origin}: a leaf is written as {format!r}; known are {', '.join(_DECODERS)}"
         )
     return _DECODERS[name]
 
 
 def _dtype(number: int, kinds: Sequence[str]) -> Any:
     if not 0 <= number < len(kinds) or kinds[number] == "-":
-        raise ValueError(f"arrays of the type number {number}, which NumPy lacks")
+        raise ValueError(f"arrays have the type number {number}, which NumPy lacks")
     return np.dtype(kinds[number]).newbyteorder("<")
 
 
 def _array(kinds: Sequence[str], order: str, data: bytes) -> Any:
-    """Type, axes, shape, and the values."""
+    """Decode type, axes, shape and values."""
     number, axes = struct.unpack_from(f"{order}2I", data)
     if 4 * axes > len(data):
         raise ValueError(f"{len(data)} bytes cannot hold {axes} axes")
-    shape, kind = struct.unpack_from(f"{order}{axes}I", data, 8), _dtype(number, kinds)
-    if math.prod(shape) * kind.itemsize != len(data) - 8 - 4 * axes:
+    shape, dtype = struct.unpack_from(f"{order}{axes}I", data, 8), _dtype(number, kinds)
+    if math.prod(shape) * dtype.itemsize != len(data) - 8 - 4 * axes:
         raise ValueError(f"{len(data)} bytes cannot be an array of shape {shape}")
-    return np.frombuffer(data, kind, offset=8 + 4 * axes).reshape(shape)
+    return np.frombuffer(data, dtype, offset=8 + 4 * axes).reshape(shape)
 
 
 def _number(kind: str, data: bytes) -> Any:
@@ -281,4 +284,4 @@ _DECODERS: dict[str, Decode] = {
     ),
 }
 _SAME = {bytes: "bytes", _text: "str", _DECODERS["numpy"]: "array", _DECODERS["tensor"]: "array"}
-"""Types that are written in several ways."""
+"""Types with several encodings."""

@@ -1,4 +1,4 @@
-"""Nested values as LitData writes them: JSON, or a tag and the value, one after the other."""
+"""LitData's encoding of nested values: JSON, or tags and values."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 
 import numpy as np
 
-_PLAIN = 0x20  # the first byte of JSON as it is lies above
+_PLAIN = 0x20  # the first byte of plain JSON is larger
 _VALUES = {0x10: 11, 0x11: 7, 0x12: 8, 0x13: 9, 0x14: 10}
-"""The tags of values in a table of records, as those of values by themselves."""
+"""Maps tags of values in a table of records to those of single values."""
 
 
 def nested(data: bytes) -> Any:
-    """The value that these bytes hold.
+    """Decode a value.
 
     >>> nested(b'{"x": [1, null]}'), nested(bytes([2, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]))
     ({'x': [1, None]}, [7])
     """
     if not data or data[0] > _PLAIN or data[0] not in _READ:
         return json.loads(data)
-    value, at = _READ[data[0]](data, 1)
-    if at != len(data):
-        raise ValueError(f"the value ends at {at:,} of {len(data):,} bytes")
+    value, offset = _READ[data[0]](data, 1)
+    if offset != len(data):
+        raise ValueError(f"the value ends at {offset:,} of {len(data):,} bytes")
     return value
 
 
 def _value(data: bytes, at: int, tag: int | None = None) -> tuple[Any, int]:
     if (tag := data[at] if tag is None else tag) not in _READ:
-        raise ValueError(f"a value with the tag {tag}")
+        raise ValueError(f"a value has the unknown tag {tag}")
     return _READ[tag](data, at + 1)
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from("<I", data, at)
     if at + 4 + size > len(data):
-        raise ValueError(f"{size:,} bytes are claimed, {len(data) - at - 4:,} are here")
+        raise ValueError(f"it claims {size:,} bytes and has {len(data) - at - 4:,}")
     return data[at + 4 : at + 4 + size], at + 4 + size
 
 
@@ -53,11 +53,11 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 def _texts(data: bytes, at: int) -> tuple[list[str], int]:
     count, at = _count(data, at, 4)
-    found = list[str]()
+    texts = list[str]()
     for _ in range(count):
         text, at = _text(data, at)
-        found.append(text)
-    return found, at
+        texts.append(text)
+    return texts, at
 
 
 def _numbers(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
@@ -83,30 +83,30 @@ def _none(data: bytes, at: int) -> tuple[None, int]:
 
 def _mapping(data: bytes, at: int) -> tuple[dict[str, Any], int]:
     count, at = _count(data, at, 5)
-    found = dict[str, Any]()
+    values = dict[str, Any]()
     for _ in range(count):
         key, at = _text(data, at)
-        found[key], at = _value(data, at)
-    return found, at
+        values[key], at = _value(data, at)
+    return values, at
 
 
 def _records(data: bytes, at: int) -> tuple[list[dict[str, Any]], int]:
     rows, at = _count(data, at, 1)
     keys, at = _texts(data, at)
-    found = list[dict[str, Any]]()
+    rows_read = list[dict[str, Any]]()
     for _ in range(rows):
         row = dict[str, Any]()
         for key in keys:
             row[key], at = _value(data, at, _VALUES.get(data[at], -1))
-        found.append(row)
-    return found, at
+        rows_read.append(row)
+    return rows_read, at
 
 
 def _count(data: bytes, at: int, least: int) -> tuple[int, int]:
-    """A number of values of at least so many bytes each, which must be here."""
+    """Read a number of values of at least `least` bytes each, and check that they fit."""
     (count,) = struct.unpack_from("<I", data, at)
     if count * least > len(data) - at - 4:
-        raise ValueError(f"{count:,} values are claimed, {len(data) - at - 4:,} bytes are here")
+        raise ValueError(f"it claims {count:,} values and has {len(data) - at - 4:,} bytes")
     return count, at + 4
 
 

@@ -1,8 +1,7 @@
-"""MosaicML's MDS: folders of shards with an `index.json`. What is stored as data is read; pickles
-are refused.
+"""MosaicML's MDS: folders of shards with an `index.json`; pickles are rejected.
 
-A shard begins with the number of its samples and their offsets. A sample is the sizes of those
-values that have no fixed one, and the values, in the order of the columns.
+A shard begins with the number of its samples and their offsets. A sample is the sizes of its values
+of variable size, followed by the values in the order of the columns.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .checked import Checked, Wanted, of_data
-from .held import Shared
+from .cached_facts import cached_fact
+from .checksummed import ChecksummedFile, OpenRequest, of_data
+from .lru import SharedCaches
 from .mds_index import Column, Shard, columns_of, indexes_of, shards_of
 from .records import BROKEN, Records, counted, headed
-from .remember import remembered
 
 Decode = Callable[[bytes], Any]
 
@@ -48,88 +47,107 @@ _GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
 _BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
 
 
-def open_mds(wanted: Wanted, /) -> Records:
-    """The samples of one shard."""
-    path, origin, data, shared = wanted.path, wanted.origin, wanted.data, wanted.shared
-    shard = _listed(origin, shared, wanted.cache)
+def open_mds(request: OpenRequest, /) -> Records:
+    """Open one shard."""
+    path, origin, data, shared = request.path, request.origin, request.data, request.shared
+    shard = _listed(origin, shared, request.cache)
     if (size := sidecar.stat(path).size) != shard.size:
         raise DataError(
-            f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin)
+            f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}: it is damaged",
+            where=str(origin),
         )
     names = [column.name for column in shard.columns]
-    if missing := [name for name in wanted.columns or () if name not in names]:
+    if missing := [name for name in request.columns or () if name not in names]:
         raise ConfigError(
             f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}"
         )
-    columns = list(names if wanted.columns is None else wanted.columns)
+    columns = list(names if request.columns is None else request.columns)
     rows = Rows(shard.columns, columns, origin)
     find = partial(
-        shared.decoded.get, ("offsets", path), partial(_checked, data, shard, wanted.cache)
+        shared.decoded.get, ("offsets", path), partial(_checked, data, shard, request.cache)
     )
     return Records(
-        path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=columns,
+        path,
+        rows,
+        rows=counted(data, shard.rows),
+        offsets=find,
+        data=data,
+        origin=origin,
+        columns=columns,
         types=rows.types,
-    )  # fmt: skip
+    )
 
 
-def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
-    """Return what the index of a shard says of it: the one beside it, or one of a folder above that
-    lists it."""
+def _listed(origin: Path, shared: SharedCaches, cache: str | Path | None) -> Shard:
+    """Return the entry of a shard in the index beside it, or in one of a folder above."""
 
     def read(index: Path) -> tuple[int, dict[str, Shard]]:
         of_data(index, shared.files, cache).whole()
         shards = shards_of(meta.read(index), index)
         return sidecar.stat(index).size, {
-            str(PurePosixPath(name)): one for one in shards for name in one.basenames
+            str(PurePosixPath(name)): shard for shard in shards for name in shard.basenames
         }
 
-    seen = None
+    nearest = None
     for index, name in indexes_of(origin):
-        seen = seen or index
+        nearest = nearest or index
         try:
             shards = shared.decoded.get(("index", index, sidecar.stat(index)), partial(read, index))
         except DataError:
             if name == origin.name:
                 raise
-            continue  # another one's, in a folder above
+            continue  # an index of another format, in a folder above
         if name in shards:
             return shards[name]
-    if seen is not None:
-        raise DataError(f"{seen} does not list it", where=str(origin))
+    if nearest is not None:
+        raise DataError(
+            f"{nearest} does not list this shard: remove it, or write the index again",
+            where=str(origin),
+        )
     raise ConfigError(
-        f"{origin}: there is no index.json beside or above it, which says what a shard of MDS holds"
+        f"{origin}: an index.json beside or above it is missing, which describes shards of MDS: "
+        "copy it there"
     )
 
 
-def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
-    """The offsets of a shard; where its index has digests, one process of a machine compares the
-    file with them."""
+def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
+    """Return the offsets of a shard, after comparing it with the digests of its index, if any.
+
+    One process of a machine compares each shard.
+    """
     path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
     head = 4 * (shard.rows + 2)
-    config = data.head(head, int(offsets[0]) - head)  # as in the index, once more
+    config = data.head(head, int(offsets[0]) - head)  # a copy of the columns in the index
     if config and not _agrees(config, shard.columns):
         raise DataError(
-            "the columns that it names are not those of its index.json", where=str(origin)
+            "its columns differ from those in its index.json: it is damaged, or the index belongs "
+            "to another shard",
+            where=str(origin),
         )
-    known = sorted(
+    algorithms = sorted(
         name
         for name in shard.hashes
         if name in hashlib.algorithms_guaranteed and "shake" not in name
     )
 
     def compare() -> bool:
-        digest = hashlib.new(known[0])
-        for at in range(0, shard.size, _PIECE):
-            digest.update(data.read(at, min(_PIECE, shard.size - at)))
-        if digest.hexdigest() != shard.hashes[known[0]]:
+        digest = hashlib.new(algorithms[0])
+        for offset in range(0, shard.size, _PIECE):
+            digest.update(data.read(offset, min(_PIECE, shard.size - offset)))
+        if digest.hexdigest() != shard.hashes[algorithms[0]]:
             raise DataError(
-                f"its {known[0]} is not the one in its index.json: it is damaged", where=str(origin)
+                f"its {algorithms[0]} differs from the one in its index.json: it is damaged",
+                where=str(origin),
             )
         return True
 
-    if known:
-        remembered(
-            [path], [sidecar.stat(path)], f"{known[0]} {shard.hashes[known[0]]}", compare, cache
+    if algorithms:
+        cached_fact(
+            [path],
+            [sidecar.stat(path)],
+            f"{algorithms[0]} {shard.hashes[algorithms[0]]}",
+            compare,
+            cache,
         )
     return offsets.nbytes, offsets
 
@@ -142,45 +160,48 @@ def _agrees(config: bytes, columns: list[Column]) -> bool:
 
 
 class Rows:
-    """Makes a row of the bytes of a sample.
+    """Decoder of samples.
 
     >>> columns = [Column("n", "int", 8), Column("text", "str", 0)]
-    >>> Rows(columns, ["text", "n"], Path("shard.00000.mds"))(bytes([2, 0, 0, 0]) + (7).to_bytes(8, "little") + b"ab")
+    >>> rows = Rows(columns, ["text", "n"], Path("shard.00000.mds"))
+    >>> rows(bytes([2, 0, 0, 0]) + (7).to_bytes(8, "little") + b"ab")
     {'text': 'ab', 'n': 7}
     """
 
-    def __init__(self, columns: Sequence[Column], wanted: Sequence[str], origin: Path) -> None:
+    def __init__(self, columns: Sequence[Column], names: Sequence[str], origin: Path) -> None:
         self._sizes = [column.size for column in columns]
-        self._free = self._sizes.count(0)
-        places = {column.name: place for place, column in enumerate(columns)}
-        self._wanted = [
-            (name, places[name], decoder(columns[places[name]], origin)) for name in wanted
+        self._variable = self._sizes.count(0)
+        numbers = {column.name: number for number, column in enumerate(columns)}
+        self._decoders = [
+            (name, numbers[name], decoder(columns[numbers[name]], origin)) for name in names
         ]
-        written = {name: columns[places[name]].encoding for name in wanted}
-        self.types = {name: _SAME.get(encoding, encoding) for name, encoding in written.items()}
+        encodings = {name: columns[numbers[name]].encoding for name in names}
+        self.types = {name: _SAME.get(encoding, encoding) for name, encoding in encodings.items()}
 
     def __call__(self, data: bytes) -> dict[str, Any]:
-        free = iter(struct.unpack_from(f"<{self._free}I", data))
-        ends = [4 * self._free]
+        variable_sizes = iter(struct.unpack_from(f"<{self._variable}I", data))
+        ends = [4 * self._variable]
         for size in self._sizes:
-            ends.append(ends[-1] + (size or next(free)))
+            ends.append(ends[-1] + (size or next(variable_sizes)))
         if ends[-1] != len(data):
             raise ValueError(f"its values have {ends[-1]:,} bytes, it has {len(data):,}")
         return {
-            name: decode(data[ends[place] : ends[place + 1]])
-            for name, place, decode in self._wanted
+            name: decode(data[ends[number] : ends[number + 1]])
+            for name, number, decode in self._decoders
         }
 
 
 def decoder(column: Column, origin: Path) -> Decode:
-    """How a value of a column is read. Pictures stay the bytes of their files, as in other
-    formats."""
+    """Return the decoder of a column; pictures stay the bytes of their files.
+
+    Raises:
+        ConfigError: The encoding is unknown, or pickled.
+    """
     name, encoding = column.name, column.encoding
     if encoding == "pkl":
         raise ConfigError(
-            f"{origin}: the column {name!r} is pickled (pkl), which may run any code when it is "
-            "read: write it as "
-            "json, bytes or ndarray, or leave it out with columns="
+            f"{origin}: the column {name!r} is pickled (pkl), and reading it may run any code: "
+            "write it as json, bytes or ndarray, or leave it out with columns="
         )
     if encoding in _SCALARS:
         return partial(_scalar, np.dtype(encoding).newbyteorder("<"))
@@ -196,30 +217,32 @@ def decoder(column: Column, origin: Path) -> Decode:
 
 
 def _array_of(column: Column, origin: Path) -> Decode:
-    _, _, given = column.encoding.partition(":")
-    dtype, _, dims = given.partition(":")
+    _, _, spec = column.encoding.partition(":")
+    dtype, _, dims = spec.partition(":")
     if (dtype and dtype not in _SCALARS) or not all(
-        each.isdigit() for each in dims.split(",") if dims
+        size.isdigit() for size in dims.split(",") if dims
     ):
         raise ConfigError(
             f"{origin}: the column {column.name!r} is written as {column.encoding!r}, which is no "
-            "array"
+            "valid array encoding: write it as ndarray, ndarray:dtype or ndarray:dtype:shape"
         )
     return partial(_array, dtype, tuple(map(int, dims.split(","))) if dims else ())
 
 
 def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
-    at = 0
+    offset = 0
     if not dtype:
-        dtype, at = _TYPES[data[0]], 1
+        dtype, offset = _TYPES[data[0]], 1
     if not shape:
-        dims, width = data[at] >> 2, 1 << (data[at] & 3)
-        shape = tuple(np.frombuffer(data, f"<u{width}", dims, at + 1).tolist())
-        at += 1 + dims * width
-    kind = np.dtype(dtype).newbyteorder("<")
-    if math.prod(shape) * kind.itemsize != len(data) - at:
-        raise ValueError(f"{len(data) - at} bytes cannot be an array of {dtype} and shape {shape}")
-    return np.frombuffer(data, kind, offset=at).reshape(shape)
+        dims, width = data[offset] >> 2, 1 << (data[offset] & 3)
+        shape = tuple(np.frombuffer(data, f"<u{width}", dims, offset + 1).tolist())
+        offset += 1 + dims * width
+    element_type = np.dtype(dtype).newbyteorder("<")
+    if math.prod(shape) * element_type.itemsize != len(data) - offset:
+        raise ValueError(
+            f"{len(data) - offset} bytes cannot be an array of {dtype} and shape {shape}"
+        )
+    return np.frombuffer(data, element_type, offset=offset).reshape(shape)
 
 
 def _scalar(kind: Any, data: bytes) -> Any:
@@ -233,43 +256,42 @@ def _int(data: bytes) -> int:
 
 
 def pixels(data: bytes) -> Any:
-    """A picture that was stored as its pixels: width, height and mode, and an array of height x
-    width (x channels).
+    """Decode a picture of raw pixels: width, height and mode, then height x width (x channels).
 
     >>> pixels(struct.pack("<3I", 1, 2, 3) + b"RGB" + bytes(range(6))).tolist()
     [[[0, 1, 2]], [[3, 4, 5]]]
     """
     width, height, length = struct.unpack_from("<3I", data)
     mode = data[12 : 12 + length].decode()
-    if mode == "1":  # a bit for each, and every row begins with a new byte
+    if mode == "1":  # one bit per pixel; every row begins with a new byte
         rows = np.frombuffer(data, "u1", offset=12 + length).reshape(height, -(-width // 8))
         return np.unpackbits(rows, axis=1, count=width).astype(bool)
     if mode not in {**_GREY, **_BANDS}:
         raise ValueError(
-            f"pixels of the mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}"
+            f"pixels have the unknown mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}"
         )
-    kind = _GREY.get(mode, "u1")
+    element_type = _GREY.get(mode, "u1")
     shape = (height, width, _BANDS[mode]) if mode in _BANDS else (height, width)
-    if math.prod(shape) * np.dtype(kind).itemsize != len(data) - 12 - length:
+    if math.prod(shape) * np.dtype(element_type).itemsize != len(data) - 12 - length:
         raise ValueError(
             f"{len(data) - 12 - length} bytes cannot be {width} x {height} pixels of {mode}"
         )
-    return np.frombuffer(data, kind, offset=12 + length).reshape(shape)
+    return np.frombuffer(data, element_type, offset=12 + length).reshape(shape)
 
 
 def pictures(data: bytes, skip: int = 0, each: Decode = bytes) -> list[Any]:
-    """Several values one after the other: their number, their sizes, and the values."""
+    """Decode several values: their number, their sizes, and the values."""
     (count,) = struct.unpack_from("<I", data, skip)
     if 4 * count > len(data):
         raise ValueError(f"{len(data)} bytes cannot hold {count} values")
     sizes = struct.unpack_from(f"<{count}I", data, skip + 4)
-    at, found = skip + 4 + 4 * count, list[Any]()
+    offset, values = skip + 4 + 4 * count, list[Any]()
     for size in sizes:
-        found.append(each(data[at : at + size]))
-        at += size
-    if at != len(data):
-        raise ValueError(f"its values end at {at:,} of {len(data):,} bytes")
-    return found
+        values.append(each(data[offset : offset + size]))
+        offset += size
+    if offset != len(data):
+        raise ValueError(f"its values end at {offset:,} of {len(data):,} bytes")
+    return values
 
 
 def _text(data: bytes) -> str:
@@ -305,4 +327,4 @@ _SAME = {
     "list[jpeg]": "jpeg_array",
     "list[png]": "jpeg_array",
 }
-"""Encodings whose values are of the type of others."""
+"""Encodings whose values have the type of another encoding."""

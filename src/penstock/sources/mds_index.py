@@ -1,5 +1,4 @@
-"""The `index.json` of a folder of MDS shards: which files they are, and how their columns are
-written."""
+"""The `index.json` of a folder of MDS shards: files and column encodings."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ _ABOVE = 4  # folders above the folder of a shard that may hold its index
 
 
 class Column(NamedTuple):
-    """One column: how its values are written, and their size where all have the same."""
+    """One column: its encoding, and the size of its values if it is fixed, else 0."""
 
     name: str
     encoding: str
@@ -21,8 +20,7 @@ class Column(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """What an index says of one shard: the files it may be, its rows, its size unpacked, and
-    digests of that."""
+    """One shard in an index: possible files, rows, unpacked size, and digests."""
 
     basenames: list[str]
     rows: int
@@ -32,8 +30,7 @@ class Shard(NamedTuple):
 
 
 def indexes_of(shard: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the indexes beside and above a shard, nearest first, and the name that the shard has in
-    each.
+    """Yield the indexes beside and above a shard, nearest first, and the shard's name in each.
 
     `merge_index` of streaming writes one index above the folders of the shards.
     """
@@ -47,27 +44,29 @@ def indexes_of(shard: Path) -> Iterator[tuple[Path, str]]:
         index, name = folder.with_name("index.json"), f"{folder.name}/{name}"
 
 
-def shards_of(found: Any, where: Path) -> list[Shard]:
-    """The shards that an `index.json` lists."""
+def shards_of(content: Any, path: Path) -> list[Shard]:
+    """Return the shards of an `index.json`."""
     try:
-        return [_shard(one) for one in found["shards"]]
+        return [_shard(entry) for entry in content["shards"]]
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise DataError(f"is no index of MDS shards: {error!r}", where=str(where)) from error
+        raise DataError(f"it is no index of MDS shards: {error!r}", where=str(path)) from error
 
 
-def _shard(one: Any) -> Shard:
-    if (one["version"], one["format"]) != (2, "mds"):
+def _shard(entry: Any) -> Shard:
+    if (entry["version"], entry["format"]) != (2, "mds"):
         raise ValueError(
-            f"version {one['version']!r} of {one['format']!r}; what is read is version 2 of 'mds'"
+            f"version {entry['version']!r} of {entry['format']!r}; Penstock reads version 2 of 'mds'"
         )
-    raw, packed = one["raw_data"], one.get("zip_data")
+    raw, packed = entry["raw_data"], entry.get("zip_data")
     names = [str(raw["basename"]), *([str(packed["basename"])] if packed else [])]
     return Shard(
-        names, int(one["samples"]), int(raw["bytes"]), dict(raw["hashes"]), columns_of(one)
+        names, int(entry["samples"]), int(raw["bytes"]), dict(raw["hashes"]), columns_of(entry)
     )
 
 
-def columns_of(one: Any) -> list[Column]:
-    """The columns that the description of a shard names."""
-    columns = zip(one["column_names"], one["column_encodings"], one["column_sizes"], strict=True)
+def columns_of(entry: Any) -> list[Column]:
+    """Return the columns in the description of a shard."""
+    columns = zip(
+        entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True
+    )
     return [Column(str(name), str(encoding), int(size or 0)) for name, encoding, size in columns]

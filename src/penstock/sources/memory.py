@@ -1,9 +1,9 @@
-"""Sources that are already there: sequences, arrays, token stores, and functions that make
-iterators."""
+"""In-memory sources: sequences, arrays, token stores, and functions that return iterators."""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, pairwise
@@ -22,47 +22,48 @@ from .chain import by_part, starts_of
 from .hub import can_skip, described_rows, slicer
 from .identity import Digest, aside, content, keyed, sampled
 from .rows import rows_of
-from .travel import packed, unpacked
 from .unify import Conform
 
-_PASSED = 64  # rows of a stream passed over before it is told
-_RUN = 4  # neighbours from which on a slice is worth it
-_CHEAP, _FEW = (
-    64,
-    8,
-)  # rows of a sample: of tables and arrays, and of objects whose reading may cost much
-_SCANNED = 1 << 30  # bytes of tokens in memory that are looked through when a pipeline is described
+_SKIPPED = 64  # rows of a stream that are skipped between two progress reports
+_RUN = 4  # neighbours from which on a slice is faster than a list of indices
+_CHEAP, _FEW = 64, 8  # rows read for a digest: of tables and arrays, and of costly objects
+_SCANNED = 1 << 30  # largest array of tokens, in bytes, that a description of a pipeline scans
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
 class Memory:
-    """Any object with `__len__` and `__getitem__` or `read` as a source, read in the fastest way it
-    offers.
+    """A source over any object with `__len__` and either `__getitem__` or `read`.
 
-    Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that
-    are views, Hugging Face datasets and others with `__getitems__` are asked for many rows at once,
-    pyarrow tables give rows as dicts, tensors and array stores (anything with `shape` and `dtype`)
-    are indexed with a list. Where the object has `lengths` (an array or a method), or tells those
-    of an array of indices (`length_of`), the source knows them; they may be what a function makes
-    of the samples that has the same `counted`, a text. Memory-mapped arrays are pickled by file
-    name.
+    The source reads in the fastest way that the object offers:
+
+    - Ranges and one-dimensional arrays return Python scalars; other arrays return views of rows.
+    - Hugging Face datasets, and others with `__getitems__`, read many rows at once.
+    - pyarrow tables return rows as dicts.
+    - Tensors and array stores (with `shape` and `dtype`) take a list of indices.
+
+    Lengths are known if the object has `lengths` (an array or a method), or `length_of`, which takes an
+    array of indices. They may count tokens that a function makes of the samples; then the object and
+    the function have equal texts `counted`. Memory-mapped arrays are pickled by file name.
 
     >>> Memory(range(10, 20)).read(np.array([3, 0]))
     [13, 10]
     """
 
     def __init__(self, seq: Any) -> None:
-        asked = ("__len__",) if _reads(seq) else ("__len__", "__getitem__")
-        lacks = [name for name in asked if not callable(getattr(seq, name, None))]
-        if lacks:
-            reason = f"it has no {' and no '.join(lacks)}. For iterators use from_iterable"
+        required = ("__len__",) if _has_only_read(seq) else ("__len__", "__getitem__")
+        missing = [name for name in required if not callable(getattr(seq, name, None))]
+        if missing:
+            reason = f"it has no {' and no '.join(missing)}. For iterators use from_iterable"
             raise ConfigError(f"{_name(seq)} is no sequence: {reason}")
         if getattr(seq, "ndim", None) == 0:
             raise ConfigError(
                 f"{_name(seq)} is no sequence: it is one value, an array without an axis"
             )
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
-            reason = "its keys are names or labels. For columns give pyarrow.table(columns), for a series its to_list()"
+            reason = (
+                "its keys are names or labels. For columns give pyarrow.table(columns), for a "
+                "series its to_list()"
+            )
             raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")
         _refuse_mask(seq)
         self._seq = seq
@@ -76,68 +77,74 @@ class Memory:
 
     @property
     def plain(self) -> list[Any] | tuple[Any, ...] | range | None:
-        """The object, where one of its items is a matter of nanoseconds."""
-        return self._seq if self._read in (_from_range, _mapped) else None
+        """The object itself if indexing it takes nanoseconds, else `None`."""
+        return self._seq if self._read in (_from_range, _with_map) else None
 
     def __getstate__(self) -> Any:
-        return packed(self._seq)
+        return _to_filename(self._seq)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(unpacked(state))
+        self.__init__(_from_filename(state))
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The samples at `indices`."""
+        """Return the samples at `indices`."""
         return self._read(self._seq, indices)
 
     @property
     def counted(self) -> str | None:
-        """What makes as many tokens of the samples as are known of them."""
+        """The identity of the token counter whose counts `lengths` returns, if any."""
         return getattr(self._seq, "counted", None)
 
     def lengths(self) -> Sizes | None:
-        """The sizes of all samples, where the object has them: int64[len], or what is indexed like
-        that."""
-        tell: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
-        if tell is not None:
-            return ByIndex(tell, self._rows)
-        found = getattr(self._seq, "lengths", None)
-        found = found() if callable(found) else found
-        if found is None:
+        """Return the sizes of all samples, or `None` if the object does not know them.
+
+        Returns:
+            int64[len], or an object that is indexed like it.
+
+        Raises:
+            DataError: The object returns lengths of another shape or type, or negative ones.
+        """
+        length_of: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
+        if length_of is not None:
+            return ByIndex(length_of, self._rows)
+        attribute = getattr(self._seq, "lengths", None)
+        attribute = attribute() if callable(attribute) else attribute
+        if attribute is None:
             return None
-        lengths = np.asarray(found)
+        lengths = np.asarray(attribute)
         if (
             lengths.shape != (self._rows,)
             or lengths.dtype.kind not in "iu"
             or bool((lengths < 0).any())
         ):
             raise DataError(
-                f"it gives lengths of shape {lengths.shape} and type {lengths.dtype}: {self._rows} "
-                "integers, none "
-                "negative, are needed",
+                f"it returns lengths of shape {lengths.shape} and type {lengths.dtype}: return "
+                f"{self._rows} integers, none negative",
                 where=_name(self._seq),
             )
         return lengths.astype(np.int64, copy=False)
 
     def digest(self) -> Digest:
-        """What the object holds, as far as it is arrays, bytes, text and numbers, or says so itself
-        (`digest`)."""
+        """Return a digest of the object, from its own `digest` method or from its values.
+
+        Values that count are arrays, bytes, texts and numbers.
+        """
         if self._digest is None:
-            own = getattr(self._seq, "digest", None)
-            found = str(own()) if callable(own) else content(self._seq)
-            self._digest = {} if found is None else {"values": found}
+            digest_method = getattr(self._seq, "digest", None)
+            value = str(digest_method()) if callable(digest_method) else content(self._seq)
+            self._digest = {} if value is None else {"values": value}
         return self._digest
 
     def identify_objects(self) -> None:
-        """Take the digest of a list that holds objects now, before functions change their
-        attributes."""
+        """Take the digest of a list of objects now, before functions change their attributes."""
         items: Any = self._seq
         if isinstance(items, list | tuple):
             items = cast("Sequence[Any]", items)
-            if any(_holds_objects(items[place]) for place in keyed(len(items), _CHEAP).tolist()):
+            if any(_holds_objects(items[index]) for index in keyed(len(items), _CHEAP).tolist()):
                 self.digest()
 
     def digest_of(self, rows: int, /) -> Digest:
-        """Return the contents of the first rows; nothing for objects that describe themselves."""
+        """Return a digest of the first rows; empty for objects with a `digest` method."""
         if callable(getattr(self._seq, "digest", None)):
             return {}
         return (
@@ -147,25 +154,27 @@ class Memory:
         )
 
     def sample_digest(self) -> Digest:
-        """Digests of a few rows, and the fingerprint that a Hugging Face dataset has."""
+        """Return digests of a few rows, and the fingerprint of a Hugging Face dataset."""
         if self._sample is None:
             fingerprint = getattr(self._seq, "_fingerprint", None) if _is_hub(self._seq) else None
-            known = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else {}
-            self._sample = {**known, **self._rows_digest(self._rows)}
+            digest = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else {}
+            self._sample = {**digest, **self._rows_digest(self._rows)}
         return self._sample
 
-    def rows_again(self) -> str:
-        """Digests of the same few rows, which are read anew."""
+    def reread_digest(self) -> str:
+        """Read the rows of `sample_digest` again and return their digests."""
         return self._rows_digest(self._rows)["rows"]
 
     def _rows_digest(self, rows: int) -> Digest:
-        """Digests of a few of the first rows. They are read from a copy: what objects note as they
-        are read, open files and generators of random numbers, is then not that of the run.
+        """Return digests of a few of the first rows, read from a copy of the object.
+
+        The copy keeps the run independent of side effects of reading: open files, counters, and random
+        generators.
         """
         if _is_hub(self._seq):
             return {"rows": sampled(described_rows(self._seq), rows, _CHEAP)}
-        cheap = self._read is _array_like or type(self._seq).__module__.startswith("pyarrow")
-        if cheap:
+        is_cheap = self._read is _by_index_list or type(self._seq).__module__.startswith("pyarrow")
+        if is_cheap:
             return {"rows": sampled(partial(self._read, self._seq), rows, _CHEAP)}
         seq = aside(self._seq)
         return {
@@ -175,13 +184,15 @@ class Memory:
         }
 
     def describe(self) -> Json:
-        """The type of the object and its number of rows."""
+        """Return the type of the object and its number of rows."""
         return {"type": _name(self._seq), "rows": self._rows}
 
 
 def _holds_objects(sample: Any, depth: int = 2) -> bool:
-    """Return whether a sample is or holds an object with attributes; arrays, tensors and images are
-    none."""
+    """Return whether a sample is or contains an object with attributes.
+
+    Arrays, tensors and images do not count.
+    """
     if depth and isinstance(sample, dict):
         return any(
             _holds_objects(value, depth - 1) for value in cast("dict[Any, Any]", sample).values()
@@ -190,20 +201,19 @@ def _holds_objects(sample: Any, depth: int = 2) -> bool:
         return any(
             _holds_objects(value, depth - 1) for value in cast("Sequence[Any]", sample)[:_CHEAP]
         )
-    kind = type(cast(object, sample))
+    sample_type = type(cast(object, sample))
     return (
         hasattr(sample, "__dict__")
-        and not hasattr(kind, "__array__")
-        and not hasattr(kind, "__array_interface__")
+        and not hasattr(sample_type, "__array__")
+        and not hasattr(sample_type, "__array_interface__")
     )
 
 
 class Tokens:
-    """Documents that lie end to end in one flat array: document `i` is `tokens[offsets[i]:offsets[i
-    + 1]]`.
+    """Documents in one flat array: document `i` is `tokens[offsets[i]:offsets[i + 1]]`.
 
-    Documents are views, never copies; the arrays may be memory-mapped, and are then pickled by file
-    name. Lengths are known, so packing can be planned ahead.
+    Documents are views, never copies. Memory-mapped arrays are pickled by file name. Lengths are known,
+    so packing can be planned ahead.
 
     >>> store = Tokens(np.arange(6, dtype=np.uint16), np.array([0, 4, 4, 6]))
     >>> store.read(np.array([2, 1])), store.lengths()[:]
@@ -212,7 +222,7 @@ class Tokens:
 
     def __init__(self, tokens: npt.NDArray[Any], offsets: npt.ArrayLike) -> None:
         _refuse_mask(tokens)
-        self._kept = (tokens, offsets)
+        self._arguments = (tokens, offsets)
         self._digest: Digest | None = None
         self._ids: tuple[int, int] | None = None
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
@@ -225,20 +235,19 @@ class Tokens:
         ):
             raise ConfigError(
                 "Tokens needs a flat array of tokens and one integer offset more than there are "
-                "documents; got shapes "
-                f"{self._tokens.shape} and {bounds.shape}, offsets of type {bounds.dtype}"
+                f"documents; got shapes {self._tokens.shape} and {bounds.shape}, offsets of type "
+                f"{bounds.dtype}"
             )
         self._offsets: Ints = bounds.astype(np.int64, copy=False)
-        if (back := np.flatnonzero(self._offsets[1:] < self._offsets[:-1])).size:
+        if (decreasing := np.flatnonzero(self._offsets[1:] < self._offsets[:-1])).size:
             raise DataError(
-                f"document {int(back[0])} ends before it begins: the offsets must not decrease",
+                f"document {int(decreasing[0])} ends before it begins: the offsets must not decrease",
                 where="offsets",
             )
         if int(self._offsets[0]) < 0 or int(self._offsets[-1]) > len(self._tokens):
             raise DataError(
                 f"they reach from {int(self._offsets[0])} to {int(self._offsets[-1])}, but there "
-                "are "
-                f"{len(self._tokens)} tokens",
+                f"are {len(self._tokens)} tokens",
                 where="offsets",
             )
 
@@ -246,13 +255,13 @@ class Tokens:
         return len(self._offsets) - 1
 
     def __getstate__(self) -> Any:
-        return tuple(packed(array) for array in self._kept)
+        return tuple(_to_filename(array) for array in self._arguments)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(*(unpacked(array) for array in state))
+        self.__init__(*(_from_filename(array) for array in state))
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
-        """The documents at `indices`, as views."""
+        """Return the documents at `indices`, as views."""
         tokens, starts, stops = (
             self._tokens,
             self._offsets[indices].tolist(),
@@ -261,7 +270,7 @@ class Tokens:
         return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
     def spans(self, indices: Ints, /) -> Spans:
-        """The documents at `indices`, as places in the array."""
+        """Return the documents at `indices` as spans of the array."""
         return Spans(
             [self._tokens],
             np.zeros(len(indices), np.int64),
@@ -270,7 +279,7 @@ class Tokens:
         )
 
     def lengths(self) -> Sizes:
-        """The number of tokens of every document, as what lies between offsets."""
+        """Return the number of tokens of every document, computed from the offsets."""
         return Spaced(self._offsets)
 
     @property
@@ -279,11 +288,10 @@ class Tokens:
         return self._tokens.dtype
 
     def ids(self) -> tuple[int, int] | None:
-        """The least and the largest id; None of arrays that are mapped from a file, large, or
-        empty."""
+        """Return the smallest and largest id; `None` for memory-mapped, large or empty arrays."""
         tokens = self.joined()
         if (
-            isinstance(self._kept[0], np.memmap)
+            isinstance(self._arguments[0], np.memmap)
             or not 0 < tokens.nbytes <= _SCANNED
             or tokens.dtype.kind not in "iu"
         ):
@@ -292,16 +300,16 @@ class Tokens:
         return self._ids
 
     def joined(self) -> npt.NDArray[Any]:
-        """The tokens of all documents end to end, as a view."""
+        """Return the tokens of all documents, concatenated, as a view."""
         return self._tokens[int(self._offsets[0]) : int(self._offsets[-1])]
 
     def digest(self) -> Digest:
-        """What the tokens are, and where documents begin."""
+        """Return a digest of the tokens and of the offsets."""
         self._digest = self._digest or self.digest_of(len(self))
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
-        """The same of the first documents."""
+        """Return a digest of the first documents."""
         bounds = self._offsets[: rows + 1]
         offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
         return {
@@ -310,7 +318,7 @@ class Tokens:
         }
 
     def describe(self) -> Json:
-        """The number of documents and tokens, and the type of the tokens."""
+        """Return the number of documents and tokens, and the dtype of the tokens."""
         total = int(self._offsets[-1] - self._offsets[0])
         return {
             "type": "tokens",
@@ -321,13 +329,15 @@ class Tokens:
 
 
 class Iterable:
-    """What a function yields, as one shard named `stream`. The function must give the same samples
-    every time.
+    """The samples of a function that returns iterators, as one shard named `stream`.
 
-    `identity` is what the user says that the samples are, a version.
+    The function must return the same samples every time. To go to a row, the source calls `skip` of the
+    returned object, which Hugging Face iterable datasets have. Otherwise it generates the rows before
+    and discards them.
 
-    Going to a row uses the `skip` method of what the function returns, if it has one (Hugging Face
-    iterable datasets do); otherwise the rows before it are made again and thrown away.
+    Args:
+        factory: Function that returns a new iterator.
+        identity: Version of the samples, chosen by the user.
 
     >>> list(Iterable(lambda: "abc").open("stream", 1))
     ['b', 'c']
@@ -337,39 +347,37 @@ class Iterable:
         if not callable(factory):
             raise ConfigError(
                 f"{_name(factory)} is no function: give one that makes a new iterator each time, "
-                "as in "
-                "from_iterable(lambda: open_my_data())"
+                "as in from_iterable(lambda: open_my_data())"
             )
         self._factory, self.identity = factory, identity
 
     def names(self) -> Sequence[str]:
-        """The only shard."""
+        """Return the name of the only shard."""
         return ["stream"]
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
-        """The samples from `row` on."""
-        made = self._factory()
-        if row and can_skip(made):
-            return iter(made.skip(row))
-        samples = iter(made)
-        passed = 0
+        """Return an iterator over the samples from `row` on."""
+        iterable = self._factory()
+        if row and can_skip(iterable):
+            return iter(iterable.skip(row))
+        samples = iter(iterable)
+        skipped = 0
         with Progress("go to a row of a stream", row, "samples") as progress:
-            while passed < row and (
-                more := sum(1 for _ in islice(samples, min(_PASSED, row - passed)))
+            while skipped < row and (
+                count := sum(1 for _ in islice(samples, min(_SKIPPED, row - skipped)))
             ):
-                passed += more
-                progress.more(more)
-        if passed < row:
+                skipped += count
+                progress.more(count)
+        if skipped < row:
             raise DataError(
-                f"it ended after {passed} samples, where row {row} was to be found again: the "
-                "function must yield the "
-                "same samples every time",
+                f"it ended after {skipped} samples, before row {row} of the saved state: the "
+                "function must yield the same samples every time",
                 where=_name(self._factory),
             )
         return samples
 
     def digest(self) -> Digest:
-        """The identity that the user gave."""
+        """Return the identity that the user gave, if any."""
         return (
             {"shards": content(self.names()) or ""}
             if self.identity is None
@@ -378,11 +386,11 @@ class Iterable:
 
     @property
     def unknown(self) -> bool:
-        """True if nothing identifies the order of the function's samples."""
+        """True if nothing identifies the order of the samples."""
         return self.identity is None
 
     def describe(self) -> Json:
-        """That it is a stream: nothing more is known of it."""
+        """Return the type of the source; nothing else is known about a function."""
         return {"type": "iterable"}
 
 
@@ -393,8 +401,7 @@ def _refuse_mask(array: Any) -> None:
         )
 
 
-# ---------------------------------------------------------------- ways to read, one chosen per
-# object
+# Ways to read; `_reader` chooses one for each object.
 
 _Read = Callable[[Any, Ints], list[Any]]
 
@@ -409,36 +416,36 @@ def _reader(seq: Any) -> _Read:
     if isinstance(seq, np.ndarray):
         array = cast("npt.NDArray[Any]", seq)
         return (
-            _from_array(array)
+            _scalars(array)
             if array.ndim == 1 and array.dtype.kind in _SCALARS
-            else _views(array)
+            else _row_views(array)
         )
     if callable(getattr(seq, "__getitems__", None)):
-        return _in_runs(seq) if _is_hub(seq) else _many
+        return _hub_reader(seq) if _is_hub(seq) else _with_getitems
     if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
-        return _table(seq)
+        return _table_reader(seq)
     if hasattr(seq, "shape") and hasattr(seq, "dtype"):
-        return _array_like
-    if _reads(seq):
-        return _asked
-    return _mapped if type(seq) in (list, tuple) else _one_by_one
+        return _by_index_list
+    if _has_only_read(seq):
+        return _with_read
+    return _with_map if type(seq) in (list, tuple) else _one_by_one
 
 
 def _from_range(seq: range, indices: Ints) -> list[int]:
     return (indices * seq.step + seq.start).tolist()
 
 
-def _from_array(array: npt.NDArray[Any]) -> _Read:
+def _scalars(array: npt.NDArray[Any]) -> _Read:
     plain = np.asarray(array)
     return lambda _, indices: plain[indices].tolist()
 
 
-def _views(array: npt.NDArray[Any]) -> _Read:
+def _row_views(array: npt.NDArray[Any]) -> _Read:
     plain = np.asarray(array)
     return lambda _, indices: [plain[index] for index in indices.tolist()]
 
 
-def _mapped(seq: Any, indices: Ints) -> list[Any]:
+def _with_map(seq: Any, indices: Ints) -> list[Any]:
     return list(map(seq.__getitem__, indices.tolist()))
 
 
@@ -446,22 +453,25 @@ def _one_by_one(seq: Any, indices: Ints) -> list[Any]:
     return [seq[index] for index in indices.tolist()]
 
 
-def _many(seq: Any, indices: Ints) -> list[Any]:
-    found = list(seq.__getitems__(indices.tolist()))
-    if len(found) != len(indices):
+def _with_getitems(seq: Any, indices: Ints) -> list[Any]:
+    samples = list(seq.__getitems__(indices.tolist()))
+    if len(samples) != len(indices):
         raise DataError(
-            f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq)
+            f"__getitems__ returned {len(samples)} samples for {len(indices)} indices",
+            where=_name(seq),
         )
-    return found
+    return samples
 
 
-def _reads(seq: Any) -> bool:
-    """Whether it is asked for many samples at once by a `read`; what has items as well (`mmap`) may
-    mean bytes."""
+def _has_only_read(seq: Any) -> bool:
+    """Return whether to read an object with its method `read`.
+
+    An object that has items as well, such as `mmap`, may read bytes.
+    """
     return callable(getattr(seq, "read", None)) and not hasattr(seq, "__getitem__")
 
 
-def _asked(seq: Any, indices: Ints) -> list[Any]:
+def _with_read(seq: Any, indices: Ints) -> list[Any]:
     return list(seq.read(indices))
 
 
@@ -469,40 +479,50 @@ def _is_hub(seq: Any) -> bool:
     return type(seq).__module__.startswith("datasets.") and type(seq).__name__ == "Dataset"
 
 
-def _in_runs(seq: Any) -> _Read:
-    """A Hugging Face dataset: neighbours in one slice, which takes a fraction of the time of a list
-    of indices."""
-    neighbours = slicer(seq)
+def _hub_reader(seq: Any) -> _Read:
+    """Return a reader of a Hugging Face dataset that reads neighbours as one slice.
+
+    A slice takes a fraction of the time of a list of indices.
+    """
+    read_slice = slicer(seq)
 
     def read(seq: Any, indices: Ints) -> list[Any]:
         if not len(indices):
             return []
-        cuts = [0, *(np.flatnonzero(indices[1:] - indices[:-1] != 1) + 1).tolist(), len(indices)]
-        if len(cuts) * _RUN > len(indices):
-            return _one_by_one(seq, indices) if len(indices) == 1 else _many(seq, indices)
-        out = list[Any]()
-        for start, stop in pairwise(cuts):
-            rows = neighbours(int(indices[start]), int(indices[stop - 1]) + 1)
+        boundaries = [
+            0,
+            *(np.flatnonzero(indices[1:] - indices[:-1] != 1) + 1).tolist(),
+            len(indices),
+        ]
+        if len(boundaries) * _RUN > len(indices):
+            return _one_by_one(seq, indices) if len(indices) == 1 else _with_getitems(seq, indices)
+        samples = list[Any]()
+        for start, stop in pairwise(boundaries):
+            rows = read_slice(int(indices[start]), int(indices[stop - 1]) + 1)
             if rows is None:
                 return _one_by_one(seq, indices)
-            out += rows
-        return out
+            samples += rows
+        return samples
 
     return read
 
 
-def _array_like(seq: Any, indices: Ints) -> list[Any]:
-    """Tensors and stores on disk, by a list of indices; sorted and without repeats, as some of them
-    insist on that."""
-    wanted, places = np.unique(indices, return_inverse=True)
-    jax = type(seq).__module__.partition(".")[0].startswith("jax")  # which takes no lists
-    found = list(seq[wanted if jax else wanted.tolist()])
-    if len(found) != len(wanted):
-        raise DataError(f"it gave {len(found)} samples for {len(wanted)} indices", where=_name(seq))
-    return [found[place] for place in places.tolist()]
+def _by_index_list(seq: Any, indices: Ints) -> list[Any]:
+    """Read tensors and array stores with a list of indices.
+
+    The list is sorted and unique, because some stores require that.
+    """
+    unique, inverse = np.unique(indices, return_inverse=True)
+    is_jax = type(seq).__module__.partition(".")[0].startswith("jax")  # JAX rejects lists
+    samples = list(seq[unique if is_jax else unique.tolist()])
+    if len(samples) != len(unique):
+        raise DataError(
+            f"it returned {len(samples)} samples for {len(unique)} indices", where=_name(seq)
+        )
+    return [samples[number] for number in inverse.tolist()]
 
 
-def _table(table: Any) -> _Read:
+def _table_reader(table: Any) -> _Read:
     batches: list[Any] = [*map(Conform(table.schema, None, Path(_name(table))), table.to_batches())]
     starts = starts_of([batch.num_rows for batch in batches])
     return lambda _, indices: by_part(
@@ -510,9 +530,40 @@ def _table(table: Any) -> _Read:
     )
 
 
-def _name(thing: Any) -> str:
-    named = cast(
+def _name(value: Any) -> str:
+    qualified = cast(
         Any,
-        thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing),
+        value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value),
     )
-    return f"{named.__module__}.{named.__qualname__}"
+    return f"{qualified.__module__}.{qualified.__qualname__}"
+
+
+class _MappedArray(tuple[Any, ...]):
+    """File, dtype, shape, offset and memory order of a memory-mapped array."""
+
+
+def _to_filename(array: Any) -> Any:
+    """Replace a memory-mapped array by its file name and offset, for pickling.
+
+    >>> _to_filename("abc")
+    'abc'
+    """
+    # A slice of a mapping reports the offset of the full mapping, so slices are pickled by value.
+    if not isinstance(array, np.memmap):
+        return array
+    mapping = cast(Any, array)
+    if not isinstance(mapping.base, mmap.mmap) or mapping.mode == "c" or not mapping.filename:
+        return mapping
+    order = "C" if mapping.flags.c_contiguous else "F"
+    return _MappedArray(
+        (str(mapping.filename), mapping.dtype, mapping.shape, mapping.offset, order)
+    )
+
+
+def _from_filename(state: Any) -> Any:
+    """Map the file again that `_to_filename` replaced the array by."""
+    if isinstance(state, _MappedArray):
+        name, dtype, shape, offset, order = state
+        array: Any = np.memmap(name, dtype, "r", offset, shape, order)
+        return array
+    return state

@@ -1,5 +1,4 @@
-"""The small files that describe a prepared folder, in its `.nv-meta`: JSON and YAML, read as plain
-values."""
+"""Small JSON and YAML files that describe a dataset, such as `.nv-meta` of Energon."""
 
 from __future__ import annotations
 
@@ -18,24 +17,25 @@ META = ".nv-meta"
 
 
 def first(root: Path, *names: str) -> Path:
-    """The first of these files that is there."""
+    """Return the first of these files that exists."""
     for name in names:
         if (root / META / name).is_file():
             return root / META / name
     raise ConfigError(
-        f"{root} was not prepared to its end: there is no {' or '.join(names)} in its {META}"
+        f"{root} is prepared incompletely: {' or '.join(names)} is missing in its {META}: prepare "
+        "it again"
     )
 
 
 def config(root: Path, name: str) -> Path:
-    """The file of this name, which may not lead anywhere else."""
+    """Return the file of this name, which must not lead out of `.nv-meta`."""
     if name in ("", "..") or Path(name).name != name:
         raise ConfigError(f"{name!r} must be the name of a file in {META}, not a path")
     return first(root, name)
 
 
 def read(path: Path) -> Any:
-    """What a JSON or YAML file holds: plain values, no objects."""
+    """Return the content of a JSON or YAML file as plain values."""
     text = read_bytes(path)
     try:
         return json.loads(text) if path.suffix == ".json" else _from_yaml(text)
@@ -44,7 +44,7 @@ def read(path: Path) -> Any:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file that describes data, unless it is larger than such files can be."""
+    """Read a file that describes data, up to a size limit."""
     with sidecar.storage(path):
         return seams.read_within(str(path), METADATA)
 
@@ -57,11 +57,11 @@ def _from_yaml(text: bytes) -> Any:
         raise ValueError(str(error)) from error
 
 
-def mapping(found: Any, where: Path, name: str = "") -> Mapping[str, Any]:
-    """A mapping with names for keys; a `DataError` where it is none."""
-    if not isinstance(found, Mapping):
+def mapping(value: Any, where: Path, name: str = "") -> Mapping[str, Any]:
+    """Return a mapping with text keys; raise `DataError` for another value."""
+    if not isinstance(value, Mapping):
         raise DataError(
-            f"{name or 'the file'} must be a mapping, it is {type(found).__name__}",
+            f"{name or 'the file'} must be a mapping, not {type(value).__name__}",
             where=str(where),
         )
-    return {str(key): value for key, value in cast("Mapping[Any, Any]", found).items()}
+    return {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}

@@ -1,5 +1,7 @@
-"""Files that other tools leave beside data, by their names: descriptions, indexes, marks, what is
-half written."""
+"""Names of files that other tools leave beside data.
+
+Such files are descriptions, indexes, markers and partial files.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 _LOG = logging.getLogger("penstock")
-_TOLD = set[str]()
+_LOGGED = set[str]()
 _NAMED_AT_MOST = 40
-_MOST = 1 << 17  # files that a name may tell of
+_MAX_PARTS = 1 << 17  # largest number of files that a name such as `-00000-of-00010` may state
 
 _NAMES = (
     r"dataset_infos?\.json|dataset_dict\.json|state\.json|indices\.arrow",  # datasets
@@ -46,9 +48,9 @@ _IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
 
 
 def is_metadata(path: PurePath, asked: str = "") -> bool:
-    """Return whether a file is named, or lies in a folder named, like metadata of a known tool.
+    """Return whether a file or one of its folders is named like metadata of a known tool.
 
-    A file with the name that was `asked` for counts as data.
+    A file named `asked` counts as data.
 
     >>> is_metadata(PurePath("dataset_info.json")), is_metadata(PurePath("_temporary/0/a.parquet"))
     (True, True)
@@ -61,40 +63,38 @@ def is_metadata(path: PurePath, asked: str = "") -> bool:
 
 
 def log_left_out(given: str, names: Iterable[str]) -> None:
-    """Say once which files are not read."""
-    if found := sorted(names):
+    """Log once which files are skipped."""
+    if skipped := sorted(names):
         _log_once(
-            f"{given}: left out {_shown(found)}, which other tools keep beside data; name such a "
+            f"{given}: left out {_shown(skipped)}, which other tools keep beside data; name such a "
             "file to read it"
         )
 
 
 def log_missing(given: str, paths: Iterable[PurePath]) -> None:
-    """Say once which files are missing, where their names tell how many they are
-    (`-00000-of-00010`)."""
+    """Log once which files are missing, if names state their number (`-00000-of-00010`)."""
     numbers = dict[tuple[str, str, str], set[int]]()
     for path in paths:
-        if found := _NUMBERED(str(path)):
-            numbers.setdefault((found[1], found[3], found[4]), set()).add(int(found[2]))
-    for (before, total, after), there in sorted(numbers.items()):
-        if missing := sorted(set(range(min(int(total), _MOST))) - there):
-            names = [f"{before}-{number:0{len(total)}d}-of-{total}{after}" for number in missing]
+        if match := _NUMBERED(str(path)):
+            numbers.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
+    for (prefix, total, suffix), present in sorted(numbers.items()):
+        if missing := sorted(set(range(min(int(total), _MAX_PARTS))) - present):
+            names = [f"{prefix}-{number:0{len(total)}d}-of-{total}{suffix}" for number in missing]
             _log_once(f"{given}: {len(names)} of {int(total)} files are missing: {_shown(names)}")
 
 
 def log_unchecked(given: str, table: str, kind: str) -> None:
-    """Say once that which files of a table are current is not known."""
+    """Log once that the current files of a table are unknown."""
     _log_once(
-        f"{given}: {table} is {kind}; files that are no longer part of it are read too: name the "
-        "files of the version "
-        "to read"
+        f"{given}: {table} is {kind}; Penstock also reads files that are no longer part of it: "
+        "name the files of the version to read"
     )
 
 
-def _log_once(said: str) -> None:
-    if said not in _TOLD:
-        _TOLD.add(said)
-        _LOG.warning("%s", said)
+def _log_once(message: str) -> None:
+    if message not in _LOGGED:
+        _LOGGED.add(message)
+        _LOG.warning("%s", message)
 
 
 def _shown(names: Sequence[str]) -> str:

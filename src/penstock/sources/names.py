@@ -1,4 +1,4 @@
-"""What a source is called that was given no name: randomness is keyed by that outside a mixture."""
+"""Default names of sources; outside a mixture, randomness is keyed by these names."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ..stores import located
 from .paths import KINDS, PACKED
 
 
-def name_of(given: Sequence[str | Path], found: Sequence[Path]) -> str:
-    """A name for the source: the folder that was given, however many files lie in it; else the stem
-    of the only file, or the folder of the first of many.
+def name_of(given: Sequence[str | Path], files: Sequence[Path]) -> str:
+    """Return a default name for a source.
+
+    It is the name of the only folder given, or else of the only file, or of the first file's folder.
 
     >>> name_of(["data/*"], [Path("data/code.jsonl.gz")])
     'code'
     >>> name_of(["data/**"], [Path("data/code/0.txt"), Path("data/code/1.txt")])
     'code'
     """
-    folder, first = located(given[0]).absolute(), found[0]
+    folder, first = located(given[0]).absolute(), files[0]
     if len(given) == 1 and folder.name and folder in first.absolute().parents:
         return _text(folder.stem if folder.suffix.lower()[1:] in KINDS else folder.name)
-    if len(found) > 1:
+    if len(files) > 1:
         return _text(first.absolute().parent.name) or "data"
     return _text(Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem)
 
 
 def _text(name: str) -> str:
-    """A file name as text that can be written: names of files may hold any bytes."""
+    """Return a file name, which may contain any bytes, as valid Unicode."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

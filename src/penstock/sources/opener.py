@@ -1,4 +1,4 @@
-"""How one file of a source is opened, whatever its format is."""
+"""Opens the files of a source, in any format."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from typing import Any, NamedTuple
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
 from ..stores import Range, Stores, is_far
-from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
-from .bare import Bare
+from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
 from .chain import Counts, File
 from .columnar import Arrow, Parquet
-from .held import Shared
 from .kinds import Kinds, Typed, compare
 from .lines import Offsets
+from .lru import SharedCaches
 from .mds_index import indexes_of
 from .paths import TABLES
+from .single_column import SingleColumn
 from .sizes import lengths_of
 from .tokens import Ids, open_tokens
 
-_HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
-_HEADED = ("mds", "litdata")  # what is in them says their beginning
+_LOCAL = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
+_HEADED = ("mds", "litdata")  # formats whose offsets are at the beginning of a file
 _FOLDERS = ("zarr", "lance")
 SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
-"""Formats whose files are compared with checksums where these were made; those of tokens too, and
-JSON arrays."""
+"""Formats whose files are compared with optional checksums, besides tokens and JSON arrays."""
 
 
 class Opener(NamedTuple):
-    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or
-    with new ones.
+    """The arguments by which the files of a source are opened, one by one.
 
-    Columns are those of `schema`, where files differ; with `some`, of those asked for the ones that
-    a file has. Lengths of the lists of a column that is `measured`, or tokens that are, are counted
-    with an index.
+    Attributes:
+        own: Build Penstock's index even if another tool left one.
+        rebuild: Build indexes again.
+        schema: Columns and types that all files are converted to.
+        some: Accept files that lack some of `columns`.
+        measured: Column or token counter whose lengths `indexed` computes.
     """
 
     kind: str
     columns: Sequence[str] | None
     cache: str | Path | None
-    shared: Shared
+    shared: SharedCaches
     own: bool = False
     rebuild: bool = False
     ids: Ids = Ids()
@@ -52,26 +53,26 @@ class Opener(NamedTuple):
     schema: Any = None
     some: bool = False
 
-    def kept(self) -> catalog.Kind:
-        """What a catalog of such files has to say of them."""
-        named, said = self.kind in (*TABLES, "litdata"), (*self.ids, self.bare)
+    def catalog_kind(self) -> catalog.Kind:
+        """Return the properties that identify a catalog of such files."""
+        has_columns, options = self.kind in (*TABLES, "litdata"), (*self.ids, self.bare)
         return catalog.Kind(
             [
                 self.kind,
-                *(self.columns or () if named else ()),
-                *(str(each) for each in said if each is not None),
+                *(self.columns or () if has_columns else ()),
+                *(str(option) for option in options if option is not None),
             ],
             small=self.kind in ("jsonl", "text"),
         )
 
     def ahead(self, paths: Sequence[Path]) -> None:
-        """Begin to fetch the heads of files that lie in a store, which are opened next."""
+        """Prefetch the heads of remote files that are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead([Range(str(path), 0, checked.HEAD) for path in paths if is_far(path)])
+            store.ahead([Range(str(path), 0, checksummed.HEAD) for path in paths if is_far(path)])
 
     def indexed(self, path: Path) -> None:
-        """Make what opening a file needs, and what packing it does."""
+        """Build everything that opening a file needs, and its lengths."""
         file = self(path)
         if self.measured is not None:
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
@@ -83,9 +84,8 @@ class Opener(NamedTuple):
         try:
             return self._open(path, offsets)
         finally:
-            sidecar.unchanged(
-                path, before, name=str(path)
-            )  # else its index may be of another version
+            # Otherwise the index may describe another version of the file.
+            sidecar.require_unchanged(path, before, name=str(path))
 
     def _open(self, path: Path, offsets: Offsets | None) -> File:
         kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = (
@@ -93,7 +93,7 @@ class Opener(NamedTuple):
         )
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
-            data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
+            data = checksummed.of_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(
                 table,
                 columns=columns,
@@ -107,24 +107,24 @@ class Opener(NamedTuple):
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
         if kind in _FOLDERS and is_far(path):
             raise ConfigError(
-                f"{path}: {kind} data is read from folders of this machine: copy it to one"
+                f"{path}: Penstock reads {kind} data from local folders only: copy it to one"
             )
-        plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
+        plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _LOCAL)
         summed = kind in SUMMED or path.suffix.lower() == ".json"
         if checksum and summed:
-            beside = (
+            index_files = (
                 [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
             )
-            for one in [*beside, *([path] if plain == path else [])]:
-                checked.make(one, cache, rebuild)
+            for target in [*index_files, *([path] if plain == path else [])]:
+                checksummed.make(target, cache, rebuild)
         data = None
         if plain != path:
-            data = checked.of_copy(plain, path, shared.files, sidecar.UNPACKED)
+            data = checksummed.of_copy(plain, path, shared.files, sidecar.UNPACKED)
         elif summed:
-            data = checked.of_data(path, shared.files, cache)
+            data = checksummed.of_data(path, shared.files, cache)
         if opened := formats.opener_of(kind):
-            data = data or checked.Checked(plain, path, shared.files)
-            return opened(checked.Wanted(data, columns, cache, shared, rebuild))
+            data = data or checksummed.ChecksummedFile(plain, path, shared.files)
+            return opened(checksummed.OpenRequest(data, columns, cache, shared, rebuild))
         if kind == "parquet":
             return Parquet(
                 path, columns=columns, shared=shared, data=data, schema=schema, some=some
@@ -139,7 +139,7 @@ class Opener(NamedTuple):
                 schema=schema,
                 some=some,
             )
-            return table if bare is None else Bare(table, bare)
+            return table if bare is None else SingleColumn(table, bare)
         if kind == "tar":
             if not (own or rebuild) and plain == path:
                 return tar_file.open_indexed(
@@ -160,7 +160,7 @@ class Opener(NamedTuple):
             text=kind == "text",
             columns=columns,
             cache=cache,
-            held=shared.files,
+            mapped_files=shared.files,
             rebuild=rebuild,
             offsets=offsets,
             data=data,
@@ -168,19 +168,29 @@ class Opener(NamedTuple):
 
 
 def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) -> File | None:
-    """The file, if its columns are those of the first, of types as `seen`; `None` if only their
-    order differs."""
-    mine, theirs = _columns(file), _columns(first)
+    """Return the file if its columns equal those of the first; `None` if only the order differs.
+
+    Args:
+        file: File to compare.
+        first: First file of the source.
+        first_path: Path of the first file.
+        path: Path of the file.
+        seen: Types of the columns so far.
+
+    Raises:
+        DataError: The files have different columns, or types that do not fit together.
+    """
+    own_columns, first_columns = _columns(file), _columns(first)
     if isinstance(file, Typed):
         compare(file.types, path, seen)
-    if set(mine) != set(theirs):
+    if set(own_columns) != set(first_columns):
         raise DataError(
-            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: "
-            "pass columns= with "
-            "those that all files have, or read them as two sources",
+            f"its columns are {', '.join(own_columns)}, those of {first_path} are "
+            f"{', '.join(first_columns)}: pass columns= with those that all files have, or read "
+            "them as two sources",
             where=str(path),
         )
-    return file if mine == theirs else None
+    return file if own_columns == first_columns else None
 
 
 def _columns(file: File) -> list[str]:

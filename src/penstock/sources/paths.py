@@ -1,4 +1,4 @@
-"""From what the user wrote to a sorted list of files: globs, brace ranges, folders, formats."""
+"""Resolve globs, brace ranges and folders to a sorted list of files and a format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FormatName: TypeAlias = Literal[
 TokenType: TypeAlias = Literal[
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"
 ]
-"""What a token id is stored as."""
+"""Integer type that stores a token id."""
 
 TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
 
@@ -72,10 +72,10 @@ FORMATS: dict[str, FormatName] = {
     ".vortex": "vortex",
 }
 KINDS = tuple(sorted({*FORMATS.values(), "litdata", "zarr"}))
-"""The formats of files, also of those without an ending of their own."""
+"""File formats, including those without an extension."""
 
 TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance", "vortex")
-"""Formats whose files name their columns."""
+"""Formats whose files store column names."""
 
 PACKED = (".gz", ".zst", ".zstd")
 _PACKABLE = ("jsonl", "csv", "text", "tar", "mds", "tfrecord")
@@ -84,22 +84,29 @@ _UNREAD = re.compile(
     r"|.*\.(tgz|tbz2?|txz|tzst)",
     re.IGNORECASE,
 ).fullmatch
-"""Names of packed data that is not read."""
+"""Matches names of compressed data that Penstock does not read."""
 _OF = re.compile(r"-\d{5}-of-\d{5}$")
 _CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
 
 
 Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
-"""The data files of a folder that is one dataset, in their order; nothing for any other folder."""
+"""Returns the ordered data files of a folder that is one dataset; `None` for any other folder."""
 
 
 def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files) -> list[Path]:
-    """The files meant by paths, globs (`**` too), brace ranges and folders: sorted, each once.
+    """Return the files of paths, globs (`**` too), brace ranges and folders: sorted and unique.
 
-    A folder means the data files right inside it, or those that `files` tells, where it is one
-    dataset. What other tools keep beside data is left out of folders and globs, and said. Errors
-    name the pattern that matches nothing, the file that is missing from a brace range, and the file
-    that is meant twice.
+    A folder stands for the data files directly inside it, or for those that `files` returns if it is
+    one dataset. Folders and globs skip the files that other tools keep beside data, and log them.
+
+    Args:
+        paths: Paths and patterns.
+        files: Returns the data files of a folder that is one dataset.
+
+    Raises:
+        ConfigError: A pattern matches no file, a file of a brace range is missing, or two paths name
+            the same file.
+        StorageError: A path cannot be read.
 
     >>> find("no/such/*.jsonl")
     Traceback (most recent call last):
@@ -109,61 +116,62 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise ConfigError("no paths were given")
-    look = _Look(files)
+    scanner = _Scanner(files)
     try:
-        look_at(given)
-        matched = sorted(match for one in given for match in _matches(one, look))
+        prefetch_stats(given)
+        matched = sorted(match for pattern in given for match in _matches(pattern, scanner))
     except StorageError:
         raise
     except OSError as error:
-        where = told(error.filename or given[0])[:200]
-        raise StorageError(f"{where} cannot be looked at: {error.strerror or error}") from error
+        shown = told(error.filename or given[0])[:200]
+        raise StorageError(f"{shown} cannot be read: {error.strerror or error}") from error
     entries = [(at(entry.path), entry.link) for _, _, entry in matched]
-    found = [path for path, _ in entries]
+    files_found = [path for path, _ in entries]
     seen: set[str] = set()
-    for path, place in zip(found, places(found), strict=True):
-        if place in seen:
-            raise _twice(path, given)
-        seen.add(place)
+    for path, absolute in zip(files_found, places(files_found), strict=True):
+        if absolute in seen:
+            raise _duplicate_error(path, given)
+        seen.add(absolute)
     for path, link in entries:
-        # Two links to one file are two files, as in the cache of a hub; a link and the file it
-        # leads to are one.
-        if link and not is_far(path) and seen.intersection(places(_led_to(path))):
-            raise _twice(path, given)
-    return found
+        # Two links to one file count as two files, as in the cache of the Hugging Face hub. A link
+        # and its target are one file.
+        if link and not is_far(path) and seen.intersection(places(_link_targets(path))):
+            raise _duplicate_error(path, given)
+    return files_found
 
 
-def _led_to(link: Path) -> Iterator[Path]:
-    """Yield what a link leads to, link by link."""
+def _link_targets(link: Path) -> Iterator[Path]:
+    """Yield the targets of a link, link by link."""
     while link.is_symlink():
         link = link.parent / link.readlink()
         yield link
 
 
-def _twice(path: Path, given: Iterable[str | Path]) -> ConfigError:
+def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
     return ConfigError(
-        f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file "
+        f"the file {str(path)!r} is named twice by {_shown([*map(told, given)])}: name every file "
         "once"
     )
 
 
 def places(paths: Iterable[Path]) -> Iterator[str]:
-    """Where files lie, by absolute names; of links in the names only those to folders are followed,
-    each once."""
-    known: dict[str, str] = {}
+    """Yield the absolute path of each file; resolve links in the folders, not in the file names.
+
+    Each folder is resolved once.
+    """
+    resolved: dict[str, str] = {}
     for path in paths:
         if is_far(path):
             yield str(path)
             continue
         folder, slash, name = str(path).rpartition("/")
-        if folder not in known:
-            known[folder] = str(Path(folder + slash).resolve())
-        yield f"{known[folder]}/{name}"
+        if folder not in resolved:
+            resolved[folder] = str(Path(folder + slash).resolve())
+        yield f"{resolved[folder]}/{name}"
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the extension names, looking through `.gz` and `.zst`; `None` where it names
-    none.
+    """Return the format of a file extension, looking through `.gz` and `.zst`, or `None`.
 
     >>> format_of(Path("a/b.jsonl.gz")), format_of(Path("b.parquet.gz"))
     ('jsonl', None)
@@ -174,19 +182,27 @@ def format_of(path: Path) -> str | None:
         return "litdata"
     if path.name in folders.ZARR:
         return "zarr"
-    packed = path.suffix.lower() in PACKED
-    found = FORMATS.get(
-        _OF.sub("", Path(path.stem).suffix.lower() if packed else path.suffix.lower())
+    is_packed = path.suffix.lower() in PACKED
+    format = FORMATS.get(
+        _OF.sub("", Path(path.stem).suffix.lower() if is_packed else path.suffix.lower())
     )
-    return None if packed and found not in _PACKABLE else found
+    return None if is_packed and format not in _PACKABLE else format
 
 
 def one_format(paths: Sequence[Path], format: str | None) -> str:
-    """The one format of all these files, or the one that was asked for."""
+    """Return the common format of files, or the explicit one.
+
+    Args:
+        paths: The files.
+        format: Explicit format.
+
+    Raises:
+        ConfigError: The format is unknown, or the files have different formats.
+    """
     paths = list({_ending(path.name): path for path in reversed(paths)}.values())[::-1]
-    if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
+    if tgz := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
         raise ConfigError(
-            f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once"
+            f"{tgz}: rename it to {tgz.stem}.tar.gz, which is unpacked into the cache once"
         )
     if format is not None:
         chosen(format, KINDS, "read(format={})")
@@ -204,8 +220,8 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
                 and Path(path.stem).suffix.lower() == ".mds"
             ):
                 raise ConfigError(
-                    f"{path}: MDS packed as {path.suffix[1:]} is not read: pack it as zstd or gz, "
-                    "or not"
+                    f"{path}: Penstock does not read MDS compressed as {path.suffix[1:]}: compress "
+                    "it as zstd or gz, or not at all"
                 )
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
@@ -221,111 +237,115 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
 
 
 def _ending(name: str) -> str:
-    """What of a file name tells its format."""
+    """Return the part of a file name that determines its format."""
     stem, dot, last = name.rpartition(".")
     return name if not stem or f"{dot}{last.lower()}" in PACKED else last
 
 
-class _Look:
-    """Looks at folders, each once, where it would be long to look at every file."""
+class _Scanner:
+    """Lists each folder at most once, instead of examining every file."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self._inside: dict[Path, dict[str, Entry]] = {}
 
     def named(self, path: str) -> Entry | None:
-        """A file by its name, `None` where there is nothing of that name."""
-        asked = Path(path)
-        inside = self._inside.get(asked.parent)
-        if inside is None:
-            self._inside[asked.parent] = inside = {}
-        elif not inside:  # the second file of this folder that is asked for
-            inside.update((Path(one.path).name, one) for one in _inside(asked.parent))
-        found = inside.get(asked.name)
-        if found is None or not found.file:
-            odd = "" if asked.is_file() or asked.is_dir() else seams.kind_of(path)
-            found = Entry(path, asked.is_file(), True, odd) if asked.exists() else None
-        return found
+        """Return the entry of a path, or `None` if nothing has that name."""
+        requested = Path(path)
+        entries = self._inside.get(requested.parent)
+        if entries is None:
+            self._inside[requested.parent] = entries = {}
+        elif not entries:  # the second request for a file of this folder: list it
+            entries.update((Path(entry.path).name, entry) for entry in _inside(requested.parent))
+        match = entries.get(requested.name)
+        if match is None or not match.file:
+            odd = "" if requested.is_file() or requested.is_dir() else seams.kind_of(path)
+            match = Entry(path, requested.is_file(), True, odd) if requested.exists() else None
+        return match
 
 
-def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
-    """What a pattern means: under which name it is sorted, and where it lies in a folder that tells
-    the order."""
-    if is_far(given):
-        yield from _far(str(given), look)
+def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
+    """Yield the matches of a pattern: sort key, position in an ordered folder, and entry."""
+    if is_far(pattern_given):
+        yield from _far(str(pattern_given), scanner)
         return
     try:
-        pattern = located(given).as_posix()
-    except ConfigError:  # there is nobody of this name: a file may be called so
-        pattern = Path(given).as_posix()
-    if found := look.named(pattern):  # a name that really holds a brace or a star means itself
-        yield from _file_or_folder(found, look.files)
+        pattern = located(pattern_given).as_posix()
+    except ConfigError:  # no such user: a file may have this name
+        pattern = Path(pattern_given).as_posix()
+    if match_found := scanner.named(
+        pattern
+    ):  # a name that really holds a brace or a star means itself
+        yield from _file_or_folder(match_found, scanner.files)
         return
-    for one in braces(pattern):
-        if not any(letter in one for letter in "*?["):
-            if (found := look.named(one)) is None:
-                missing = f"the file {one!r} is missing" + (
-                    f" from {str(given)!r}" if one != str(given) else ""
+    for name in braces(pattern):
+        if not any(letter in name for letter in "*?["):
+            if (match_found := scanner.named(name)) is None:
+                missing = f"the file {name!r} is missing" + (
+                    f" from {str(pattern_given)!r}" if name != str(pattern_given) else ""
                 )
-                raise ConfigError(f"{missing}: {_around(one)}")
-            yield from _file_or_folder(found, look.files)
+                raise ConfigError(f"{missing}: {_around(name)}")
+            yield from _file_or_folder(match_found, scanner.files)
             continue
-        entries = _data_of(_listed(one), one)
-        found = [
-            match for entry in _sound(entries) for match in _file_or_dataset(entry, look.files)
+        entries = _data_of(_listed(name), name)
+        match_found = [
+            match
+            for entry in _require_regular(entries)
+            for match in _file_or_dataset(entry, scanner.files)
         ]
-        if not found:
-            raise ConfigError(f"{one!r} matches no file: {_around(one)}")
-        yield from found
+        if not match_found:
+            raise ConfigError(f"{name!r} matches no file: {_around(name)}")
+        yield from match_found
 
 
-def look_at(given: Iterable[str | Path]) -> None:
-    """Ask for all objects of stores that are named, at once; what is not there is said when its
-    turn comes."""
-    far = [one for each in given if is_far(each) for one in _names(each)]
-    store, names = seams.world.store, [one for one in far if not is_glob(one)]
+def prefetch_stats(given: Iterable[str | Path]) -> None:
+    """Request the metadata of all named remote objects at once.
+
+    A later lookup reports the missing ones.
+    """
+    remote = [name for path in given if is_far(path) for name in _names(path)]
+    store, names = seams.world.store, [name for name in remote if not is_glob(name)]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
 
 
 def _names(pattern: str | Path) -> list[str]:
-    """What a pattern of URLs names, written out before logins and queries are left out: each has
-    its own."""
-    return [str(located(one)) for one in braces(str(pattern))]
+    """Expand a pattern of URLs before removing logins and queries, since each URL has its own."""
+    return [str(located(name)) for name in braces(str(pattern))]
 
 
-def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
-    """The same, of what lies in a store."""
+def _far(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
+    """Yield the matches of a pattern of remote objects, like `_matches`."""
     names = _names(pattern)
-    globs = [one for one in names if is_glob(one)]
-    plain = [one for one in names if one not in set(globs)]
+    globs = [name for name in names if is_glob(name)]
+    exact = [name for name in names if name not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):
         raise ConfigError(
-            f"{globs[0]!r}: a web server does not tell what it has: name the files, {{000..099}} "
-            "for many"
+            f"{globs[0]!r}: a web server does not list its files: name them, with {{000..099}} for "
+            "many"
         )
-    for one in plain:
-        path = Far(one)
+    for name in exact:
+        path = Far(name)
         if path.is_file():
-            yield one, 0, Entry(one, True, False)
+            yield name, 0, Entry(name, True, False)
         elif path.is_dir():
-            yield from _file_or_folder(Entry(one, False, False), look.files)
+            yield from _file_or_folder(Entry(name, False, False), scanner.files)
         else:
-            raise ConfigError(f"there is no object {one!r}: {_around(one)}")
-    for one in globs:
-        found = [
+            raise ConfigError(f"there is no object {name!r}: {_around(name)}")
+    for name in globs:
+        matches = [
             match
-            for entry in _data_of(_listed(one), one)
-            for match in _file_or_dataset(entry, look.files)
+            for entry in _data_of(_listed(name), name)
+            for match in _file_or_dataset(entry, scanner.files)
         ]
-        if not found:
-            raise ConfigError(f"{one!r} matches no object: {_around(one)}")
-        yield from found
+        if not matches:
+            raise ConfigError(f"{name!r} matches no object: {_around(name)}")
+        yield from matches
 
 
 def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
-    """A file, or the files of a folder that is one dataset; nothing of any other folder."""
+    """Yield a file, or the files of a folder that is one dataset; nothing for any other folder."""
     name = at(entry.path).as_posix()
     if entry.file:
         yield name, 0, entry
@@ -337,68 +357,83 @@ def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Ent
 def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
     path = at(entry.path)
     if entry.file or entry.odd or not path.is_dir():
-        yield from ((path.as_posix(), 0, one) for one in _files([entry]))
+        yield from ((path.as_posix(), 0, file) for file in _files([entry]))
         return
-    if found := list(_file_or_dataset(entry, files)):
-        yield from found
+    if matches := list(_file_or_dataset(entry, files)):
+        yield from matches
         return
-    inside = _inside(path)
-    folders = [Path(one.path).name for one in inside if not one.file and not one.odd]
+    entries = _inside(path)
+    subfolders = [Path(file.path).name for file in entries if not file.file and not file.odd]
     try:
-        data = _data_of([one for one in inside if format_of(at(one.path))], f"{path.as_posix()}/*")
+        data = _data_of(
+            [file for file in entries if format_of(at(file.path))], f"{path.as_posix()}/*"
+        )
     except ConfigError as error:
-        more = f"; for the files of its folders ({_shown(folders)}) write {path.as_posix()}/**/*.parquet, say"
-        raise ConfigError(f"{error}{more if folders else ''}") from None
-    known = _files(data)
-    names = [Path(one.path).name for one in inside if one.file and not format_of(at(one.path))]
+        hint = (
+            f"; for the files of its folders ({_shown(subfolders)}) write, for example, "
+            f"{path.as_posix()}/**/*.parquet"
+        )
+        raise ConfigError(f"{error}{hint if subfolders else ''}") from None
+    data_files = _files(data)
+    names = [Path(file.path).name for file in entries if file.file and not format_of(at(file.path))]
     if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:
         raise ConfigError(
-            f"the folder {str(path)!r} holds packed data that is not read ({_shown(unread)}): "
-            "unpack it, or pack it as "
-            ".gz or .zst; or name the files to read"
+            f"the folder {str(path)!r} holds compressed data that Penstock does not read "
+            f"({_shown(unread)}): unpack it, or compress it as .gz or .zst; or name the files to "
+            "read"
         )
-    if not known:
-        shown = _shown([Path(one.path).name for one in inside])
+    if not data_files:
+        shown = _shown([Path(file.path).name for file in entries])
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
-            f"{', '.join(FORMATS)}; for "
-            f"the files of its folders write {path.as_posix()}/**/*.parquet, say"
+            f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
+            f"{path.as_posix()}/**/*.parquet"
         )
-    yield from ((at(one.path).as_posix(), 0, one) for one in known)
+    yield from ((at(file.path).as_posix(), 0, file) for file in data_files)
 
 
 def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
-    """The entries that are not what another tool keeps beside data; the others are named once."""
-    above = len(at(before_glob(pattern).rpartition("/")[0]).parts)
-    pieces = [PurePosixPath(*at(one.path).parts[above:]) for one in entries]
-    arrays = {path.with_suffix("") for path in pieces if path.suffix == ".npy"}
-    ends = [
+    """Return the entries that are data; log once the files that other tools keep beside data."""
+    depth = len(at(before_glob(pattern).rpartition("/")[0]).parts)
+    relative = [PurePosixPath(*at(entry.path).parts[depth:]) for entry in entries]
+    arrays = {path.with_suffix("") for path in relative if path.suffix == ".npy"}
+    is_document_index = [
         path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays
-        for path in pieces
+        for path in relative
     ]
-    asked = pattern.rpartition("/")[2]
-    out = [end or is_metadata(path, asked) for path, end in zip(pieces, ends, strict=True)]
-    if out and all(out):
-        alone = [
-            path.name == "index.json" for path in pieces
-        ]  # which no tool wrote that is known here
-        if not any(alone):
-            names = _shown([str(path) for path in pieces])
+    file_name = pattern.rpartition("/")[2]
+    excluded = [
+        is_index or is_metadata(path, file_name)
+        for path, is_index in zip(relative, is_document_index, strict=True)
+    ]
+    if excluded and all(excluded):
+        # An `index.json` that no known tool wrote counts as data.
+        is_unknown_index = [path.name == "index.json" for path in relative]
+        if not any(is_unknown_index):
+            names = _shown([str(path) for path in relative])
             raise ConfigError(
-                f"{pattern!r} means no data, only what is kept beside it ({names}): name a file to "
-                "read it"
+                f"{pattern!r} matches no data, only files that tools keep beside it ({names}): "
+                "name a file to read it"
             )
-        out = [not one for one in alone]
-    data = [one for one, gone in zip(entries, out, strict=True) if not gone]
-    named = zip(entries, pieces, out, strict=True)
-    log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
-    _require_one_of_each(
-        pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone]
+        excluded = [not entry for entry in is_unknown_index]
+    data = [entry for entry, is_excluded in zip(entries, excluded, strict=True) if not is_excluded]
+    named = zip(entries, relative, excluded, strict=True)
+    log_left_out(
+        pattern, [str(path) for entry, path, is_excluded in named if is_excluded and entry.file]
     )
-    _require_one_revision(pattern, [one.path for one in data if one.file])
-    log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
+    _require_one_of_each(
+        pattern,
+        [path for path, is_excluded in zip(relative, excluded, strict=True) if not is_excluded],
+    )
+    _require_one_revision(pattern, [entry.path for entry in data if entry.file])
+    log_missing(
+        pattern,
+        [path for path, is_excluded in zip(relative, excluded, strict=True) if not is_excluded],
+    )
     require_current(
-        pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above
+        pattern,
+        [Path(entry.path) for entry in data if entry.file and not is_far(entry.path)],
+        depth,
     )
     return data
 
@@ -406,31 +441,34 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
 def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
     """Raise `ConfigError` for a file beside its packed copy, and for `.json` beside `.jsonl`.
 
-    What `gunzip --keep` leaves would be read twice; a `.json` beside lines of JSON mostly describes
-    them.
+    `gunzip --keep` leaves both copies, which would be read twice. A `.json` file beside JSON Lines
+    usually describes them.
     """
-    plain = [
+    unpacked = [
         path.with_suffix("") if path.suffix.lower() in PACKED else path
         for path in dict.fromkeys(paths)
     ]
-    if len(once := set(plain)) < len(plain):
-        twice = next(path for path in plain if path not in once or once.remove(path))
-        raise ConfigError(
-            f"{pattern!r} means {str(twice)!r} and a packed copy of it: remove one, or name the "
-            "files"
+    if len(remaining := set(unpacked)) < len(unpacked):
+        duplicate = next(
+            path for path in unpacked if path not in remaining or remaining.remove(path)
         )
-    lines = next((path for path in plain if path.suffix.lower() in (".jsonl", ".ndjson")), None)
-    if lines and (about := [str(path) for path in plain if path.suffix.lower() == ".json"]):
         raise ConfigError(
-            f"{pattern!r} means {str(lines)!r} and {_shown(about)}: a .json beside lines of JSON "
-            "mostly describes "
-            f"them; write *{lines.suffix}, or name every file that is data"
+            f"{pattern!r} matches {str(duplicate)!r} and a packed copy of it: remove one, or name "
+            "the files"
+        )
+    lines = next((path for path in unpacked if path.suffix.lower() in (".jsonl", ".ndjson")), None)
+    if lines and (
+        descriptions := [str(path) for path in unpacked if path.suffix.lower() == ".json"]
+    ):
+        raise ConfigError(
+            f"{pattern!r} matches {str(lines)!r} and {_shown(descriptions)}: a .json file beside "
+            f"JSON Lines usually describes them; write *{lines.suffix}, or name every file that is "
+            "data"
         )
 
 
 def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
-    """Raise `ConfigError` for files of several revisions of one dataset in the cache of Hugging
-    Face's hub."""
+    """Raise `ConfigError` for several revisions of one dataset in the Hugging Face hub cache."""
     revisions = dict[str, set[str]]()
     for path in paths:
         before, _, after = path.partition("/snapshots/")
@@ -440,25 +478,26 @@ def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
     for before, names in revisions.items():
         if len(names) > 1 and Path(before, "blobs").is_dir():
             raise ConfigError(
-                f"{pattern!r} means {len(names)} revisions of the dataset in {before!r}: name the "
-                "folder of one, "
-                f"{_shown(sorted(names))}"
+                f"{pattern!r} matches {len(names)} revisions of the dataset in {before!r}: name "
+                f"the folder of one, {_shown(sorted(names))}"
             )
 
 
 def _files(entries: Iterable[Entry]) -> list[Entry]:
-    """The files among what was asked for; folders are left out."""
-    return [entry for entry in _sound(entries) if entry.file]
+    """Return the files of some entries, without the folders."""
+    return [entry for entry in _require_regular(entries) if entry.file]
 
 
-def _sound(entries: Iterable[Entry]) -> list[Entry]:
-    """What can be neither a file nor a folder is refused: one file less would be another order of
-    all samples."""
+def _require_regular(entries: Iterable[Entry]) -> list[Entry]:
+    """Raise for an entry that is neither file nor folder.
+
+    Skipping it would change the order of all samples.
+    """
     entries = list(entries)
-    if odd := next((entry for entry in entries if entry.odd), None):
+    if irregular := next((entry for entry in entries if entry.odd), None):
         raise ConfigError(
-            f"{odd.path!r} is {odd.odd}, no file: remove it, or name the files so that it is not "
-            "meant"
+            f"{irregular.path!r} is {irregular.odd}, no file: remove it, or name the files so that "
+            "they do not include it"
         )
     return entries
 
@@ -469,13 +508,12 @@ def _inside(folder: Path) -> list[Entry]:
 
 def _listed(pattern: str) -> list[Entry]:
     try:
-        found = seams.world.store.list(pattern)
-        if not is_far(pattern) and any(
-            is_url(one.path) for one in found
-        ):  # of a folder that is named like a scheme
-            found = [one._replace(path=str(Path.cwd() / one.path)) for one in found]
-        return found
-    except StorageError:  # of a store, without what is secret in a URL
+        entries = seams.world.store.list(pattern)
+        # A local folder may have a name like a URL scheme.
+        if not is_far(pattern) and any(is_url(entry.path) for entry in entries):
+            entries = [entry._replace(path=str(Path.cwd() / entry.path)) for entry in entries]
+        return entries
+    except StorageError:  # from a store, already without the secrets of a URL
         raise
     except OSError as error:
         raise StorageError(
@@ -484,18 +522,17 @@ def _listed(pattern: str) -> list[Entry]:
 
 
 def _around(pattern: str) -> str:
-    """What is there instead, for an error: the last folder of the pattern that has no wildcard, and
-    what it holds."""
+    """Return, for an error, the contents of the nearest existing folder of a pattern."""
     folder = at(pattern).parent
     if isinstance(folder, Far):
-        return "see whether it is spelled as the store has it"
+        return "compare its spelling with the store"
     while any(letter in folder.as_posix() for letter in "*?["):
         folder = folder.parent
     if not folder.is_dir():
         while not folder.parent.is_dir():
             folder = folder.parent
         return f"there is no folder {folder.as_posix()!r}"
-    names = [Path(one.path).name for one in _inside(folder)]
+    names = [Path(entry.path).name for entry in _inside(folder)]
     return f"the folder {folder.as_posix()!r} holds {_shown(names) if names else 'nothing'}"
 
 

@@ -1,5 +1,7 @@
-"""Folders and files that Megatron-Energon prepared: shards, splits, exclusions. A shard is a path
-below the folder."""
+"""Folders and files that Megatron-Energon prepared: shards, splits, exclusions.
+
+A shard is named by its path below the folder.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,27 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..stores import located
 from ..types import Ints
-from . import checked, lines, meta, sidecar
+from . import checksummed, lines, meta, sidecar
 from .braces import braces
 from .chain import Chain, File, outline_of
-from .held import Held
-from .tar_file import Without, open_indexed, open_tar
+from .lru import LRUCache
+from .tar_file import ExcludingTar, open_indexed, open_tar
 
-_HELD = 256 << 20  # bytes of indexes
+_INDEX_CACHE = 256 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `.nv-meta` says of a folder: the samples of each shard, the shards of each split, what
-    is excluded.
+    """The `.nv-meta` of a folder.
 
-    `counts` is in the order of the folder's list, `splits` in that of its split file; an excluded
-    shard is in none. `excluded` has the keys of single samples by shard. Energon counts these in
-    `len`; here they are not there at all.
+    Energon counts single excluded samples in `len`; here they do not exist.
+
+    Attributes:
+        folder: The folder.
+        counts: Samples per shard, in the order of the folder's list.
+        splits: Shards per split, in the order of the split file, without excluded shards.
+        excluded: Keys of excluded samples per shard.
+        required: Excluded keys that must exist.
     """
 
     folder: Path
@@ -46,17 +52,25 @@ class Prepared:
         columns: Sequence[str] | None = None,
         cache: str | Path | None = None,
     ) -> Chain:
-        """The samples of a split, in the order of its shards, as dicts of parts; only `columns` of
-        them, if given."""
+        """Return the samples of a split in the order of its shards, as dicts of parts.
+
+        Args:
+            split: Name of the split.
+            columns: Parts to read; all by default.
+            cache: Cache folder.
+
+        Raises:
+            ConfigError: The folder has no such split.
+        """
         shards = self.splits.get(split)
         if shards is None:
             raise ConfigError(
                 f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}"
             )
-        held = Held(_HELD)
+        index_cache = LRUCache(_INDEX_CACHE)
         with Progress("open shards", len(shards), "files") as progress:
             files: list[File] = [
-                self._shard(shard, columns, cache, held) for shard in progress.each(shards)
+                self._shard(shard, columns, cache, index_cache) for shard in progress.each(shards)
             ]
         paths = [self.folder / shard for shard in shards]
         name = self.folder.absolute().name
@@ -65,81 +79,98 @@ class Prepared:
         )
 
     def _shard(
-        self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held
+        self,
+        shard: str,
+        columns: Sequence[str] | None,
+        cache: str | Path | None,
+        index_cache: LRUCache,
     ) -> File:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
-        data = checked.of_data(path, held, cache)
+        data = checksummed.of_data(path, index_cache, cache)
         if not keys:
-            return self._counted(
+            return self._with_expected_count(
                 shard,
-                open_indexed(path, columns=columns, cache=cache, held=held, shard=shard, data=data),
+                open_indexed(
+                    path, columns=columns, cache=cache, held=index_cache, shard=shard, data=data
+                ),
             )
-        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
-        self._counted(shard, file)
-        found = file.find(sorted(keys))
-        if missing := sorted(self.required.get(shard, frozenset()) - found.keys()):
+        file = open_tar(
+            path, path, columns=columns, cache=cache, held=index_cache, shard=shard, data=data
+        )
+        self._with_expected_count(shard, file)
+        rows_by_key = file.find(sorted(keys))
+        if missing := sorted(self.required.get(shard, frozenset()) - rows_by_key.keys()):
             raise DataError(
-                f"the sample {missing[0]!r} is to be excluded, but is not here", where=str(path)
+                f"the excluded sample {missing[0]!r} does not exist in this shard: correct "
+                "`exclude`, or prepare the folder again",
+                where=str(path),
             )
-        return Without(file, found.values())
+        return ExcludingTar(file, rows_by_key.values())
 
-    def _counted(self, shard: str, file: File) -> File:
+    def _with_expected_count(self, shard: str, file: File) -> File:
         if len(file) != self.counts[shard]:
             raise DataError(
                 f"this shard holds {len(file):,} samples, its folder was prepared with "
-                f"{self.counts[shard]:,}: "
-                "prepare the folder again",
+                f"{self.counts[shard]:,}: prepare the folder again",
                 where=str(self.folder / shard),
             )
         return file
 
 
 def is_prepared(path: str | Path) -> bool:
-    """Whether this is a folder with a `.nv-meta` in it."""
+    """Return whether a folder contains `.nv-meta`."""
     try:
         return (located(path) / meta.META).is_dir()
-    except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
+    except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
 
 def load(folder: str | Path, split_config: str | None = None) -> Prepared:
-    """Read what a folder was prepared with: its list of shards and its splits, `split.yaml` or else
-    `split.json`."""
+    """Read the list of shards and the splits of a prepared folder.
+
+    Args:
+        folder: The folder.
+        split_config: Name of the split file; by default `split.yaml`, or else `split.json`.
+    """
     root = located(folder)
     counts = _counts(root)
-    where = (
+    split_path = (
         meta.config(root, split_config)
         if split_config
         else meta.first(root, "split.yaml", "split.json")
     )
-    found = meta.mapping(meta.read(where), where)
-    names = list(_names(found.get("exclude"), where))
-    gone = {name for name, _ in names if name in counts}
+    config = meta.mapping(meta.read(split_path), split_path)
+    names = list(_expanded_names(config.get("exclude"), split_path))
+    excluded_shards = {name for name, _ in names if name in counts}
     splits: dict[str, tuple[str, ...]] = {}
-    for split, entries in meta.mapping(found.get("split_parts"), where, "split_parts").items():
-        shards = [name for name, _ in _names(entries, where)]
+    for split, entries in meta.mapping(
+        config.get("split_parts"), split_path, "split_parts"
+    ).items():
+        shards = [name for name, _ in _expanded_names(entries, split_path)]
         if unknown := next((name for name in shards if name not in counts), None):
             raise DataError(
                 f"the split {split!r} names the shard {unknown!r}, which was not prepared",
-                where=str(where),
+                where=str(split_path),
             )
-        splits[split] = tuple(name for name in shards if name not in gone)
+        splits[split] = tuple(name for name in shards if name not in excluded_shards)
     excluded: dict[str, set[str]] = {}
     required: dict[str, set[str]] = {}
-    for name, exact in names:
+    for name, is_literal in names:
         if name in counts:
             continue
-        shard, key = _excluded(name, counts, where)
+        shard, key = _excluded_sample(name, counts, split_path)
         excluded.setdefault(shard, set()).add(key)
-        if exact:  # what a range of numbers means need not all be there
+        if is_literal:  # a brace range may name samples that do not exist
             required.setdefault(shard, set()).add(key)
     return Prepared(root, counts, splits, _frozen(excluded), _frozen(required))
 
 
 class JsonLines:
-    """A prepared file of JSON lines: samples `{"__key__": "<row>", "__shard__": name, "json":
-    row}`."""
+    """A prepared file of JSON Lines.
+
+    Samples are `{"__key__": "<row>", "__shard__": name, "json": row}`.
+    """
 
     def __init__(self, path: Path, rows: File) -> None:
         self._name, self._rows = path.name, rows
@@ -149,7 +180,7 @@ class JsonLines:
         return len(self._rows)
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The samples at `indices`."""
+        """Return the samples at `indices`."""
         rows = zip(indices.tolist(), self._rows.read(indices), strict=True)
         return [
             {"__key__": str(index), "__shard__": self._name, "json": row} for index, row in rows
@@ -157,20 +188,21 @@ class JsonLines:
 
 
 def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
-    """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit
-    it."""
+    """Open a prepared `X.jsonl`; an `X.jsonl.idx` beside it must match."""
     file = located(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(
-            f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file"
+            f"{str(path)!r} is neither a folder that contains {meta.META} nor a .jsonl file"
         )
-    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1))
+    rows = lines.open_lines(
+        file, file, text=False, columns=None, cache=cache, mapped_files=LRUCache(1)
+    )
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         size = sidecar.stat(index).size
         with sidecar.storage(index):
-            known = seams.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
-        offsets = np.frombuffer(known, "=u8")
+            index_bytes = seams.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
+        offsets = np.frombuffer(index_bytes, "=u8")
         if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat(file).size:
             raise DataError(
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it "
@@ -189,49 +221,50 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
 
 
 def _counts(root: Path) -> dict[str, int]:
-    where = meta.first(root, ".info.json", ".info.yaml")
+    info_path = meta.first(root, ".info.json", ".info.yaml")
     counts: dict[str, int] = {}
     for name, count in meta.mapping(
-        meta.mapping(meta.read(where), where).get("shard_counts"), where, "shard_counts"
+        meta.mapping(meta.read(info_path), info_path).get("shard_counts"), info_path, "shard_counts"
     ).items():
         if type(count) is not int or count < 0:
-            raise DataError(f"the shard {name!r} has {count!r} samples", where=str(where))
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or "\\" in name or "\0" in name:
+            raise DataError(f"the shard {name!r} has {count!r} samples", where=str(info_path))
+        shard_path = PurePosixPath(name)
+        if shard_path.is_absolute() or ".." in shard_path.parts or "\\" in name or "\0" in name:
             raise DataError(
-                f"the shard {name!r} does not lie below this folder, and is not read",
-                where=str(where),
+                f"the shard {name!r} does not lie below this folder: move it there",
+                where=str(info_path),
             )
-        if place.suffix.lower() != ".tar":
+        if shard_path.suffix.lower() != ".tar":
             raise DataError(
                 f"the shard {name!r} is no plain .tar: unpack it and prepare the folder again",
-                where=str(where),
+                where=str(info_path),
             )
         counts[name] = count
     return counts
 
 
-def _excluded(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, str]:
-    """Shard and key of an excluded sample, written `shard.tar/key`."""
-    for at in (at for at, letter in enumerate(name) if letter == "/"):
-        if name[:at] in counts:
-            return name[:at], name[at + 1 :]
+def _excluded_sample(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, str]:
+    """Return shard and key of an excluded sample, written `shard.tar/key`."""
+    for position in (position for position, letter in enumerate(name) if letter == "/"):
+        if name[:position] in counts:
+            return name[:position], name[position + 1 :]
     raise DataError(
-        f"{name!r} is to be excluded, but is neither a shard nor a sample of one", where=str(where)
+        f"the excluded name {name!r} is neither a shard nor a sample of one: correct `exclude`",
+        where=str(where),
     )
 
 
-def _names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
-    """The names that a list means, braces written out, and whether each was written as it is."""
+def _expanded_names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the names of a list with braces expanded, and whether each was written literally."""
     if entries is not None and not isinstance(entries, list):
-        raise DataError(f"there must be a list of names where {entries!r} stands", where=str(where))
+        raise DataError(f"a list of names is required, not {entries!r}", where=str(where))
     for entry in cast("list[Any]", entries or ()):
         try:
-            written = list(braces(str(entry)))
+            names = list(braces(str(entry)))
         except ConfigError as error:
             raise DataError(str(error), where=str(where)) from error
-        yield from ((name, name == entry) for name in written)
+        yield from ((name, name == entry) for name in names)
 
 
-def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
-    return {shard: frozenset(keys) for shard, keys in found.items()}
+def _frozen(sets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    return {shard: frozenset(keys) for shard, keys in sets.items()}

@@ -1,5 +1,4 @@
-"""Files of records, each between two offsets: what the formats have in common that give every
-record its bytes."""
+"""Files of records between two offsets: the common part of several formats."""
 
 from __future__ import annotations
 
@@ -17,23 +16,23 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
+from .checksummed import ChecksummedFile
 from .kinds import Kind
 
 _BLOCK = 1 << 20
 BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
-"""What parsing damaged bytes may raise."""
+"""Errors that parsing damaged bytes may raise."""
 
 Parse: TypeAlias = Callable[[bytes], Any]
 Sound: TypeAlias = Callable[[memoryview, Ints, Ints], npt.NDArray[np.bool_]]
-"""Which records of a block, from byte to byte, have the checksum that they were written with."""
+"""Returns which records of a block, given by their bounds, match their checksums."""
 
 
 class Records:
-    """One file of records; `offsets` finds where each begins, and at last where they end. `types`
-    are those of columns.
+    """One file of records.
 
-    No open file is held between reads. Rows that lie close together are read in one go.
+    `offsets` returns the start of each record, and the end of the last; `types` maps columns to types.
+    No file stays open between reads. Nearby rows are read together.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Records:
         *,
         rows: int,
         offsets: Callable[[], npt.NDArray[np.integer[Any]]],
-        data: Checked,
+        data: ChecksummedFile,
         origin: Path,
         columns: Sequence[str] | None,
         sound: Sound | None = None,
@@ -63,22 +62,25 @@ class Records:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices`. A record that does not parse is a `DataError` with the byte at
-        which it begins."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        """Return the rows at `indices`.
+
+        Raises:
+            DataError: A record cannot be parsed; the error names its first byte.
+        """
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             offsets = self._offsets()
             starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
             if bool((starts > ends).any()) or int(ends.max()) > self._stat.size:
                 raise DataError(
-                    "a record ends before it begins, or behind the end of the file",
+                    "a record ends before it begins, or after the end of the file: it is damaged",
                     where=str(self._origin),
                 )
             return in_file_order(starts, ends, self._rows_of)
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the file these rows need; none where it lies on this machine."""
+        """Return the byte ranges that these rows need; none for a local file."""
         if not is_far(self._path):
             return []
         offsets = self._offsets()
@@ -87,21 +89,21 @@ class Records:
         )
 
     def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
-        """Rows in the order of the file, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
+        """Yield rows in file order, read in blocks of neighbours."""
+        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
             starts[1:] // _BLOCK != starts[:-1] // _BLOCK
         )
-        for low, high in pairwise([0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]):
+        for low, high in pairwise([0, *(np.flatnonzero(starts_block) + 1).tolist(), len(starts)]):
             base = int(starts[low])
             block = self._data.read(base, int(ends[high - 1]) - base)
             begins, stops = starts[low:high] - base, ends[low:high] - base
             if (
                 self._sound is not None
-                and not (fits := self._sound(memoryview(block), begins, stops)).all()
+                and not (is_valid := self._sound(memoryview(block), begins, stops)).all()
             ):
                 raise self._bad(
-                    base + int(begins[int(np.argmin(fits))]),
-                    "its checksum is not that of its bytes",
+                    base + int(begins[int(np.argmin(is_valid))]),
+                    "its checksum does not match its bytes",
                 )
             for first, last in zip(begins.tolist(), stops.tolist(), strict=True):
                 try:
@@ -120,20 +122,23 @@ class Records:
         )
 
 
-def counted(data: Checked, rows: int) -> int:
-    """The rows of a file that begins with their number and their offsets, of 4 bytes each, as MDS
-    and LitData do.
+def counted(data: ChecksummedFile, rows: int) -> int:
+    """Check the number of rows at the beginning of a file of MDS or LitData against its index.
 
-    They must be as many as the index beside it says, and their offsets must have room.
+    The number is followed by the offsets of the rows, of 4 bytes each.
+
+    Returns:
+        The number of rows.
     """
-    found, size, origin = (
+    stored_rows, size, origin = (
         int.from_bytes(data.head(0, 4), "little"),
         sidecar.stat(data.path).size,
         data.origin,
     )
-    if found != rows:
+    if stored_rows != rows:
         raise DataError(
-            f"it says it has {found:,} rows, its folder's index says {rows:,}", where=str(origin)
+            f"it says it has {stored_rows:,} rows, its folder's index says {rows:,}",
+            where=str(origin),
         )
     if 4 * (rows + 2) > size:
         raise DataError(
@@ -142,13 +147,15 @@ def counted(data: Checked, rows: int) -> int:
     return rows
 
 
-def headed(data: Checked, rows: int) -> npt.NDArray[np.uint32]:
-    """The offsets of such a file: uint32[rows + 1]. They must rise, begin behind themselves, and
-    end with the file."""
+def headed(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
+    """Return the offsets at the beginning of such a file: uint32[rows + 1].
+
+    They must increase, begin after themselves, and end with the file.
+    """
     offsets = np.frombuffer(data.head(4, 4 * (rows + 1)), "<u4")
-    behind, size = 4 * (rows + 2), sidecar.stat(data.path).size
+    header_end, size = 4 * (rows + 2), sidecar.stat(data.path).size
     if (
-        int(offsets[0]) < behind
+        int(offsets[0]) < header_end
         or int(offsets[-1]) != size
         or bool((offsets[1:] < offsets[:-1]).any())
     ):

@@ -1,5 +1,7 @@
-"""Rows by the values of their columns: found once, kept as a list of row numbers, so that the
-source stays indexed."""
+"""Selection of rows by column values: computed once, cached as row numbers.
+
+The selected source therefore stays indexed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from ..errors import ConfigError, DataError
 from ..stores import Reach
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .chain import Asked, Chain, Counts, Decoding, File
+from .chain import Chain, Counts, Decoding, File, OpenArguments
 from .identity import Digest, content, file_digest, row_digest
 from .kinds import Kind, Typed
 from .rows import arrow
@@ -29,25 +31,24 @@ from .sizes import Listed
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any]
-"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`,
-`not`, `hash`."""
+"""Maps a column to a value, a list of values, or a range.
+
+A range is a mapping with the keys `min`, `max`, `above`, `below`, `not` and `hash`.
+"""
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
 _VERSION = 3
-_ODD = (
-    OverflowError,
-    UnicodeError,
-    TypeError,
-)  # of numbers over 64 bits, and texts that are not Unicode
+_CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
+"""Raised for numbers over 64 bits and for texts that are not Unicode."""
 
 
 class Selected:
-    """Some rows of a source of files, in their order. What `open_files` returns with `where`."""
+    """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
 
     def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
         self.name = chain.name
-        self.asked: Asked | None = None
+        self.asked: OpenArguments | None = None
         self.as_columns = False
         self._digest: Digest | None = None
         self._chain, self._rows, self._where = chain, rows, where
@@ -59,17 +60,17 @@ class Selected:
         return f"<{len(self)} rows of {self._chain!r}>"
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The rows at `indices` of the selection."""
+        """Return the rows at `indices` of the selection."""
         return self._chain.read(self._rows[indices])
 
     @property
     def chain(self) -> Chain:
-        """The source that the rows are of."""
+        """The source that the rows are selected from."""
         return self._chain
 
     @property
     def counts(self) -> Counts | None:
-        """What makes as many tokens of the rows as are known of them."""
+        """The token counter whose counts `lengths` returns, if any."""
         return self._chain.counts
 
     @property
@@ -79,41 +80,41 @@ class Selected:
 
     @property
     def columnar(self) -> bool:
-        """Whether rows can be had as columns."""
+        """True if the source can return rows as columns."""
         return self._chain.columnar
 
     def decoding(self) -> Decoding | None:
-        """What a row costs where whole groups of rows are decoded for it."""
+        """Return the cost of decoding a row, if the format decodes whole row groups."""
         return self._chain.decoding()
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The same rows, where they can be as columns of which no row was made yet."""
+        """Return the rows at `indices`, as columns if the format has columns."""
         return self._chain.block(self._rows[indices])
 
     @property
     def paths(self) -> Sequence[Path]:
-        """The files that the rows were chosen from."""
+        """The files that the rows are selected from."""
         return self._chain.paths
 
-    def lying(self, indices: Ints, /) -> tuple[Ints, Ints]:
-        """The number of the file that each row lies in, and which row of it that is."""
-        return self._chain.lying(self._rows[indices])
+    def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
+        """Return the number of the file of each row, and the index of the row in that file."""
+        return self._chain.file_rows(self._rows[indices])
 
     def foresees(self, reach: Reach, /) -> int:
-        """How many rows may be fetched ahead, none where it is of no use to those who read."""
+        """Return how many rows may be prefetched; 0 if readers could not use them."""
         return self._chain.foresees(reach)
 
     def ahead(self, indices: Ints, /) -> bool:
-        """Begin to fetch what rows need that are read soon; whether there was room for that."""
+        """Prefetch the bytes of rows that are read soon; return false if the buffer is full."""
         return self._chain.ahead(self._rows[indices])
 
     def lengths(self) -> Sizes | None:
-        """The sizes of these rows, where those of the files are known."""
+        """Return the sizes of these rows, or `None` if those of the files are unknown."""
         lengths = self._chain.lengths()
         return None if lengths is None else lengths[self._rows]
 
     def digest(self) -> Digest:
-        """What the files hold, and which rows were chosen."""
+        """Return a digest of the files and of the selected rows."""
         if self._digest is None:
             chain = self._chain
             spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
@@ -123,22 +124,22 @@ class Selected:
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
-        """What the first rows hold."""
+        """Return a digest of the first rows."""
         return {"rows": row_digest(self.read, rows)}
 
     def describe(self) -> Json:
-        """The description of the files, how many rows were chosen, and by what."""
-        whole = cast("dict[str, Json]", self._chain.describe())
+        """Return the description of the files, the number of selected rows, and the selection."""
+        description = cast("dict[str, Json]", self._chain.describe())
         return {
-            **whole,
-            "of_rows": whole["rows"],
+            **description,
+            "of_rows": description["rows"],
             "rows": len(self),
             "where": cast(Json, self._where),
         }
 
 
 def normal(where: Where) -> dict[str, Any]:
-    """One spelling of a selection: a list of values, or a range.
+    """Normalize a selection: each condition becomes a list of values or a range.
 
     >>> normal({"lang": "python", "stars": {"min": 10, "not": 11}})
     {'lang': ['python'], 'stars': {'min': 10, 'not': [11]}}
@@ -153,38 +154,42 @@ def _condition(column: str, condition: Any) -> Any:
         if values := _values(condition):
             return values
         raise ConfigError(
-            f"where: {column!r} may have no value at all, so that no row would be left; name those "
-            "that it may have"
+            f"where: {column!r} has an empty list of values, which no row matches; name the values "
+            "to select"
         )
-    given = cast("Mapping[str, Any]", condition)
-    if unknown := sorted(set(given) - {*_RANGES, "not", "hash"}):
+    bounds = cast("Mapping[str, Any]", condition)
+    if unknown := sorted(set(bounds) - {*_RANGES, "not", "hash"}):
         raise ConfigError(
             f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash"
         )
-    if not given:
+    if not bounds:
         raise ConfigError(
             f"where: {column!r} has an empty range; give min, max, above, below, not or hash"
         )
-    if "hash" in given:
-        _between(given["hash"])
-    if missing := [name for name, value in given.items() if value is None and name != "not"]:
+    if "hash" in bounds:
+        _hash_bounds(bounds["hash"])
+    if missing := [name for name, value in bounds.items() if value is None and name != "not"]:
         raise ConfigError(
-            f"where: {column!r} has {missing[0]}: None, which nothing is compared with; leave it "
+            f"where: {column!r} has {missing[0]}: None, and no value compares with None; leave it "
             "out"
         )
     return {
-        name: _values(value) if name == "not" else _plain(value) for name, value in given.items()
+        name: _values(value) if name == "not" else _python_scalar(value)
+        for name, value in bounds.items()
     }
 
 
 def _values(value: Any) -> list[Any]:
     return [
-        *map(_plain, cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value])
+        *map(
+            _python_scalar,
+            cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value],
+        )
     ]
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, which are no texts."""
+def _python_scalar(value: Any) -> Any:
+    """Convert NumPy scalars to Python's; timedeltas stay."""
     if isinstance(value, np.timedelta64) or not isinstance(value, np.number | np.bool_):
         return cast(Any, value)
     return cast(Any, value).item()
@@ -197,78 +202,95 @@ def select(
     where: Where,
     cache: str | Path | None,
 ) -> Selected:
-    """The rows of `chain` that fit; `files` are its files with all their columns."""
+    """Return the rows of a source that match a selection.
+
+    Args:
+        chain: The source.
+        files: Its files, with all their columns.
+        paths: Paths of the files.
+        where: The selection.
+        cache: Cache folder.
+
+    Raises:
+        ConfigError: No row has one of the columns.
+    """
     rows: list[Ints] = [np.zeros(0, np.int64)]
-    chosen = normal(where)
-    begin, named = 0, np.zeros(len(chosen), np.int64)
+    conditions = normal(where)
+    offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        have, fit = _kept(file, path, chosen, cache)
-        rows.append(fit + begin)
-        begin, named = begin + len(file), named + have
-    if begin and not named.all():
-        _refuse(sorted(chosen)[int(named.argmin())], files, paths)
-    return Selected(chain, np.concatenate(rows), chosen)
+        counts, matches = _selected_rows(file, path, conditions, cache)
+        rows.append(matches + offset)
+        offset, rows_with_column = offset + len(file), rows_with_column + counts
+    if offset and not rows_with_column.all():
+        _raise_missing_column(sorted(conditions)[int(rows_with_column.argmin())], files, paths)
+    return Selected(chain, np.concatenate(rows), conditions)
 
 
-def _refuse(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoReturn:
-    """Say that no row has a column, and what the first one has."""
+def _raise_missing_column(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoReturn:
+    """Raise `ConfigError`: no row has the column; name those of the first row."""
     path, file = next((path, file) for path, file in zip(paths, files, strict=True) if len(file))
     (row,) = file.read(np.zeros(1, np.int64))
-    has = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
-    said = f"the first has {', '.join(has[:20])}" if has else "the first is no mapping"
-    raise ConfigError(f"{path}: where: no row has {column!r}; {said}{near(column, has)}")
+    columns = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
+    remark = f"the first has {', '.join(columns[:20])}" if columns else "the first is no mapping"
+    raise ConfigError(f"{path}: where: no row has {column!r}; {remark}{near(column, columns)}")
 
 
-def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> tuple[Ints, Ints]:
-    """Return how many rows of one file have each of the columns (by name), and those that fit; kept
-    in the cache, and found again when the file or the types of its columns change, as files that
-    are read with it may give other types.
+def _selected_rows(
+    file: File, path: Path, where: Where, cache: str | Path | None
+) -> tuple[Ints, Ints]:
+    """Return how many rows of a file have each column (by name), and the matching rows; cached.
+
+    The cache key contains the types of the columns, because files that are read together may change
+    them.
     """
     types = (
         {column: str(file.types.get(column)) for column in where}
         if isinstance(file, Typed)
         else None
     )
-    spelled = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
-    digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
-    kept = sidecar.cached(path, cache, f".{path.name}.{digest}.penstock-rows")
+    key = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
+    digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 
     def make(_: bool) -> tuple[int, bytes]:
-        mask, have = np.ones(len(file), np.bool_), list[int]()
+        mask, counts = np.ones(len(file), np.bool_), list[int]()
         for column in sorted(where):
-            fits, named = _mask(file, path, column, where[column])
-            mask &= fits
-            have.append(named)
+            matches, count = _mask(file, path, column, where[column])
+            mask &= matches
+            counts.append(count)
         rows = np.flatnonzero(mask)
-        return len(rows), np.concatenate([have, rows]).astype("<i8").tobytes()
+        return len(rows), np.concatenate([counts, rows]).astype("<i8").tobytes()
 
-    found = np.frombuffer(sidecar.again(kept, sidecar.ROWS, path, make), "<i8").astype(np.int64)
-    return found[: len(where)], found[len(where) :]
+    numbers = np.frombuffer(sidecar.cached_body(target, sidecar.ROWS, path, make), "<i8").astype(
+        np.int64
+    )
+    return numbers[: len(where)], numbers[len(where) :]
 
 
 def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
-    """Which rows fit, and how many have the column at all."""
-    pa, named = arrow(), 0
+    """Return the mask of matching rows, and how many rows have the column."""
+    pa, rows_with_column = arrow(), 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
-        for piece, have in _column(file, path, column):
-            named += have
+        for piece, count in _column(file, path, column):
+            rows_with_column += count
             if pa.types.is_dictionary(piece.type):
                 piece = piece.dictionary_decode()
             try:
-                masks.append(_fits(piece, condition))
-            except (pa.ArrowException, *_ODD) as error:
+                masks.append(_matches(piece, condition))
+            except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
                 raise ConfigError(
                     f"{path}: where: the column {column!r} holds {piece.type} and cannot be "
                     f"compared with {condition!r}"
                 ) from error
             progress.more(len(piece))
-    return np.concatenate(masks), named
+    return np.concatenate(masks), rows_with_column
 
 
 def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
-    """One column as Arrow arrays, some rows at a time, and how many of these have it. A row of
-    lines without it has a null there.
+    """Yield one column as Arrow arrays, each with the number of its rows that have the column.
+
+    A row of lines without the column yields a null.
     """
     if isinstance(file, Listed):
         yield from ((piece, len(piece)) for piece in file.column(column))
@@ -282,74 +304,77 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
                 pa.array([row.get(column) for row in mappings]),
                 sum(column in row for row in mappings),
             )
-        except (pa.ArrowException, *_ODD) as error:
+        except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
             where = f"{path}, rows {start} to {start + len(rows) - 1}"
-            what = (
+            problem = (
                 "of several types"
                 if isinstance(error, pa.ArrowException)
-                else "that no column can hold"
+                else "that a column cannot store"
             )
             raise DataError(
-                f"the column {column!r} holds values {what}: {error}", where=where
+                f"the column {column!r} holds values {problem}: {error}", where=where
             ) from error
 
 
-def _fits(values: Any, condition: Any) -> Mask:
+def _matches(values: Any, condition: Any) -> Mask:
     pa, pc = arrow(), arrow("pyarrow.compute")
 
     def scalar(value: Any) -> Any:
         if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
-            return pa.scalar(value, values.type)  # what is narrower is compared with any number
-        made = _exact(value, values.type)
-        # Dates and times are written as texts.
+            return pa.scalar(value, values.type)  # narrower types compare with any number
+        scalar_value = _exact(value, values.type)
+        # Users write dates and times as texts.
         return (
-            made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
+            scalar_value.cast(values.type)
+            if isinstance(value, str) and not _is_text(values.type)
+            else scalar_value
         )
 
-    def one_of(asked: list[Any]) -> Any:
-        some = [scalar(value) for value in asked if value is not None]
-        fits = pc.is_null(values) if None in asked else None
-        for each in some:
-            same = pc.fill_null(pc.equal(values, each), False)
-            fits = same if fits is None else pc.or_(fits, same)
-        return fits
+    def one_of(options: list[Any]) -> Any:
+        scalars = [scalar(value) for value in options if value is not None]
+        mask_array = pc.is_null(values) if None in options else None
+        for scalar_value in scalars:
+            equal = pc.fill_null(pc.equal(values, scalar_value), False)
+            mask_array = equal if mask_array is None else pc.or_(mask_array, equal)
+        return mask_array
 
     if isinstance(condition, list):
         return one_of(cast("list[Any]", condition)).to_numpy(zero_copy_only=False)
     mask: Mask = np.ones(len(values), np.bool_)
     for name, bound in cast("dict[str, Any]", condition).items():
         if name == "hash":
-            mask &= _hashed(values, *_between(bound))
+            mask &= _hashed(values, *_hash_bounds(bound))
         elif name == "not":
             mask &= ~one_of(bound).to_numpy(zero_copy_only=False)
         else:
-            fits = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
-            mask &= fits.to_numpy(zero_copy_only=False)
+            mask_array = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
+            mask &= mask_array.to_numpy(zero_copy_only=False)
     return mask
 
 
-def _exact(value: Any, kind: Any) -> Any:
-    """A value as Arrow has it; the times of pandas to the nanosecond, of which Arrow itself would
-    keep less."""
+def _exact(value: Any, arrow_type: Any) -> Any:
+    """Convert a value to an Arrow scalar; pandas times keep their nanoseconds."""
     pa = arrow()
     if hasattr(value, "nanosecond"):
-        made = pa.scalar(
+        scalar = pa.scalar(
             value.value,
-            pa.timestamp("ns", None if value.tz is None else getattr(kind, "tz", None) or "UTC"),
+            pa.timestamp(
+                "ns", None if value.tz is None else getattr(arrow_type, "tz", None) or "UTC"
+            ),
         )
     elif hasattr(value, "nanoseconds"):
-        made = pa.scalar(value.value, pa.duration("ns"))
+        scalar = pa.scalar(value.value, pa.duration("ns"))
     else:
-        made = pa.scalar(value)
+        scalar = pa.scalar(value)
         if not isinstance(value, np.datetime64 | np.timedelta64):
-            return made
+            return scalar
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return made.cast(kind)  # a column of seconds may lie beyond all nanoseconds
-    return made
+        return scalar.cast(arrow_type)  # a column of seconds may lie beyond all nanoseconds
+    return scalar
 
 
-def _between(bounds: Any) -> tuple[int, int]:
-    """From which hash on and before which one values are wanted, of 2^64."""
+def _hash_bounds(bounds: Any) -> tuple[int, int]:
+    """Return the range of 64-bit hashes for two fractions."""
     try:
         low, high = (Fraction(repr(float(bound))) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
@@ -362,15 +387,21 @@ def _between(bounds: Any) -> tuple[int, int]:
 
 
 def _hashed(values: Any, low: int, high: int) -> Mask:
-    """The values whose hash lies between; nulls have that of the empty text, numbers that of how
-    they are written."""
+    """Return the mask of values whose hash is in the range; a null hashes as the empty text.
+
+    Numbers hash as their text.
+    """
     texts = arrow("pyarrow.compute").fill_null(values.cast(arrow().large_string()), "")
-    # Each different value is hashed once.
-    coded = texts.dictionary_encode()
-    hashes = keys_of(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
+    # Hash each distinct value once.
+    encoded = texts.dictionary_encode()
+    hashes = keys_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
     return (hashes >= low) & (hashes <= high - 1)
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(arrow_type: Any) -> bool:
     types = arrow("pyarrow.types")
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
+    return bool(
+        types.is_string(arrow_type)
+        or types.is_large_string(arrow_type)
+        or types.is_null(arrow_type)
+    )

@@ -1,11 +1,9 @@
-"""Files kept beside data or in a cache: stamped, made again when the data changed, an error when
-damaged.
+"""Sidecar files: data derived from a file, kept beside it or in a cache.
 
-A kept file is a stamp and a body. The stamp is 96 bytes: magic, version, kind, the version of the
-    data that the body
-was made from (size, times, number in the file system), a count, the size and the CRC-32 of the
-body, and a checksum of all that. It is written whole or not at all, by one process at a time; the
-others wait for it and read it.
+A sidecar is a 96-byte stamp and a body. The stamp stores magic, version, kind, the version of the
+data file (size, times, inode), a count, the size and CRC-32 of the body, and its own checksum. The
+reader rebuilds a stale sidecar and raises `DataError` for a damaged one. One process writes a
+sidecar atomically; the others wait for the lock and read it.
 """
 
 from __future__ import annotations
@@ -32,11 +30,22 @@ from .rows import mapped, spelled
 LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS, TAR = (
     range(1, 14)
 )
-"""Kinds of kept files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of
-lists, the numbers of rows that were chosen, what was found out about many files, what opening them
-needs, when that was last compared with them, the checksums of a file's blocks, where documents of
-tokens end, sums of lengths, and where the samples of a tar archive and their parts lie (the fifth
-held where they begin)."""
+"""Kinds of sidecars:
+
+- `LINES`: offsets of lines
+- `UNPACKED`: an unpacked copy
+- `TABLE`: a CSV file as an Arrow table
+- `LENGTHS`: lengths of lists
+- 5: retired; stored the offsets of tar samples
+- `ROWS`: numbers of the selected rows
+- `KNOWN`: facts about many files
+- `CATALOG`: what opening many files needs
+- `LOOKED`: the time of the last comparison of a catalog with its files
+- `SUMS`: checksums of the blocks of a file
+- `DOCUMENTS`: ends of documents of tokens
+- `TOTALS`: sums of lengths
+- `TAR`: offsets of the samples of a tar archive and of their parts
+"""
 
 HEADER = 96
 
@@ -46,19 +55,22 @@ _VERSION = 3
 _NAME = 200  # bytes of a name, to which more is added
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 _RELINKED = set[str]()
-_NAMED = 5  # files that a line of the log names
+_NAMED = 5  # files that one log line names
 _CHANGED: ContextVar[dict[str, None] | None] = ContextVar("changed", default=None)
 _SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))
 
 T = TypeVar("T")
 Make = Callable[[bool], tuple[int, bytes]]
-"""Gives the count and the body of what is to be kept; it is told whether nobody else makes it at
-the same time."""
+"""Returns the count and the body of a sidecar; its argument is true while the caller holds the
+lock."""
 
 
 class Stamp(NamedTuple):
-    """What the header of a kept file says: its kind, the data it was made from, how much it holds
-    (rows, or bytes of the file it belongs to), and the bytes that follow with their CRC-32."""
+    """The header of a sidecar.
+
+    `total` counts rows, or bytes of the file that the sidecar describes. `length` and `crc` are the
+    size and the CRC-32 of the body.
+    """
 
     kind: int
     data: Stat
@@ -68,13 +80,13 @@ class Stamp(NamedTuple):
 
 
 def encode(stamp: Stamp) -> bytes:
-    """The 96 bytes of a stamp."""
+    """Encode a stamp as 96 bytes."""
     head = _FIELDS.pack(_MAGIC, _VERSION, stamp.kind, *stamp.data, *stamp[2:])
     return head + _checksum(head)
 
 
 def decode(head: bytes) -> Stamp | None:
-    """The stamp in these bytes, `None` where it is not one of ours or is damaged.
+    """Decode a stamp; return `None` if the bytes are damaged or no stamp of this version.
 
     >>> decode(encode(Stamp(LINES, Stat(120, 99), 7, 64, 0))).total
     7
@@ -91,217 +103,271 @@ def decode(head: bytes) -> Stamp | None:
     )
 
 
-def kept(
+def ensure(
     path: Path,
     kind: int,
     data: Path,
     make: Make,
     *,
-    otherwise: Path | None = None,
+    fallback: Path | None = None,
     rebuild: bool = False,
-    summed: bool = False,
+    checksummed: bool = False,
 ) -> Path:
-    """Where what `make` gives for this data is kept: as it was found there, or made now, by one
-    process.
+    """Return the path of a current sidecar; one process makes it if it is missing or stale.
 
-    It goes to `otherwise` where its folder may not be written to. If the data changed, it is made
-    again, with a line in the log unless the same comes out, as of a copy of the data with other
-    times. What is `summed` holds checksums of the data, and serves a file that only moved (its
-    number and when it was changed, but neither size nor time of its content).
+    A rebuild logs a line if the body differs from the previous one. A copy of the data with other
+    times yields the same body, and logs nothing.
+
+    Args:
+        path: Preferred place of the sidecar.
+        kind: Kind of sidecar.
+        data: File that the sidecar is derived from.
+        make: Returns the count and the body.
+        fallback: Place to use if the folder of `path` is read-only.
+        rebuild: Make the sidecar even if a current one exists.
+        checksummed: Accept a sidecar of a file that only moved (other inode or ctime, same size and
+            mtime), because the body contains checksums of the data.
+
+    Raises:
+        DataError: An existing sidecar is damaged.
+        StorageError: The sidecar cannot be written.
     """
 
-    places = [] if rebuild else [path, *([otherwise] if otherwise else [])]
+    candidates = [] if rebuild else [path, *([fallback] if fallback else [])]
 
-    def there() -> Path | None:
+    def find() -> Path | None:
         with storage(path):
             return next(
-                (at for at in places if at.exists() and check(at, kind, data, summed=summed)), None
+                (
+                    candidate
+                    for candidate in candidates
+                    if candidate.exists()
+                    and is_current(candidate, kind, data, checksummed=checksummed)
+                ),
+                None,
             )
 
-    def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
-        hidden = rebuild and path.exists()  # what is there would be found first
-        note_change(places, kind, data, total, body)
-        return keep(path, kind, now, total, body, alone, otherwise=None if hidden else otherwise)
+    def save(version: Stat, total: int, body: bytes, locked: bool) -> Path:
+        shadowed = rebuild and path.exists()  # readers would find the old file at `path` first
+        note_change(candidates, kind, data, total, body)
+        return write(
+            path, kind, version, total, body, locked, fallback=None if shadowed else fallback
+        )
 
-    return _once(data, _lock(data, path), there, make, save)
+    return _find_or_make(data, _lock(data, path), find, make, save)
 
 
-def again(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
-    """The body of a file in the cache that nobody misses: it is made again where it is stale or
-    damaged, or where there is no place to keep it.
+def cached_body(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
+    """Return the body of an expendable cache file; rebuild it if it is stale, damaged or missing.
+
+    If the cache folder is not writable, the body is made and not stored.
     """
 
-    def there() -> memoryview | None:
+    def find() -> memoryview | None:
         with contextlib.suppress(PenstockError):
-            return body(path, kind, data)[1] if path.exists() and check(path, kind, data) else None
+            return (
+                read_body(path, kind, data)[1]
+                if path.exists() and is_current(path, kind, data)
+                else None
+            )
         return None
 
-    def save(now: Stat, total: int, body: bytes, alone: bool) -> bytes:
+    def save(version: Stat, total: int, body: bytes, locked: bool) -> bytes:
         with contextlib.suppress(StorageError):
-            keep(path, kind, now, total, body, alone)
+            write(path, kind, version, total, body, locked)
         return body
 
-    return _once(data, locked(path.parent), there, make, save)
+    return _find_or_make(data, lock_folder(path.parent), find, make, save)
 
 
-def _once(
+def _find_or_make(
     data: Path,
     lock: contextlib.AbstractContextManager[bool],
-    there: Callable[[], T | None],
+    find: Callable[[], T | None],
     make: Make,
     save: Callable[[Stat, int, bytes, bool], T],
 ) -> T:
-    """What is there, or is made and saved by one process while the others wait."""
-    if (found := there()) is not None:
-        return found
-    with lock as alone:
-        if (found := there()) is not None:
-            return found
+    """Return what `find` returns; else make and save it in one process while the others wait."""
+    if (existing := find()) is not None:
+        return existing
+    with lock as locked:
+        if (existing := find()) is not None:
+            return existing
         before = stat(data)
-        total, body = make(alone)
-        unchanged(data, before, name=str(data))
-        return save(before, total, body, alone)
+        total, body = make(locked)
+        require_unchanged(data, before, name=str(data))
+        return save(before, total, body, locked)
 
 
-def _lock(data: Path, kept: Path) -> contextlib.AbstractContextManager[bool]:
-    """One process at a time that makes something of this file. The file itself is locked where what
-    is made goes beside it, so that nothing else is made there."""
+def _lock(data: Path, target: Path) -> contextlib.AbstractContextManager[bool]:
+    """Lock the data file if the target lies beside it (no lock file appears there), else a folder.
+
+    The lock lets one process at a time derive something from this file.
+    """
     return (
         seams.world.disk.lock(data)
-        if kept.parent == data.parent
-        else locked(kept.parent / ".making")
+        if target.parent == data.parent
+        else lock_folder(target.parent / ".making")
     )
 
 
-def locked(folder: Path) -> contextlib.AbstractContextManager[bool]:
-    """One process at a time that makes something in a folder of the cache; whether the folder could
-    be locked."""
+def lock_folder(folder: Path) -> contextlib.AbstractContextManager[bool]:
+    """Lock a cache folder for one writing process; enter with `False` if it cannot be locked."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return seams.world.disk.lock(folder)
 
 
-def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
-    """Return whether a kept file was made from the data as it is now; raise `DataError` if it is
-    damaged."""
-    _is_file(path, data)
+def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) -> bool:
+    """Return whether a sidecar was made from the present version of the data.
+
+    Args:
+        path: The sidecar.
+        kind: Expected kind.
+        data: File that the sidecar is derived from.
+        checksummed: Compare size and mtime alone.
+
+    Raises:
+        DataError: The sidecar is damaged.
+    """
+    _require_file(path, data)
     with storage(path):
         stamp = decode(seams.world.store.read(str(path), 0, HEADER))
-        now, size = stat(data), stat(path).size
+        current, size = stat(data), stat(path).size
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
         raise damaged(path, data)
-    return stamp.data[:2] == now[:2] if summed else stamp.data == now
+    return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
 
 
-def body(path: Path, kind: int, data: Path, *, now: bool = False) -> tuple[int, memoryview]:
-    """Count and body of a kept file, mapped, once its digest was found right; a `DataError` where
-    it is not.
+def read_body(
+    path: Path, kind: int, data: Path, *, require_current: bool = False
+) -> tuple[int, memoryview]:
+    """Return the count and the memory-mapped body of a sidecar, after checking its CRC-32.
 
-    With `now` the data must be what it was made from: where data is replaced, a process that was
-        slower may have
-    written it after `check`.
+    Args:
+        path: The sidecar.
+        kind: Expected kind.
+        data: File that the sidecar is derived from.
+        require_current: Also require that the data is the version that the sidecar was made from.
+            If the data is replaced, a slower process may have written the sidecar after
+            `is_current` was called.
+
+    Raises:
+        DataError: The sidecar is damaged, or the data changed.
     """
-    _is_file(path, data)
+    _require_file(path, data)
     with storage(path):
-        whole = memoryview(mapped(path))
-    stamp, found = decode(bytes(whole[:HEADER])), whole[HEADER:]
+        mapping = memoryview(mapped(path))
+    stamp, content = decode(bytes(mapping[:HEADER])), mapping[HEADER:]
     if (
         stamp is None
         or stamp.kind != kind
-        or (len(found), zlib.crc32(found)) != (stamp.length, stamp.crc)
+        or (len(content), zlib.crc32(content)) != (stamp.length, stamp.crc)
     ):
         raise damaged(path, data)
-    if now:
-        unchanged(data, stamp.data, name=str(data))
-    return stamp.total, found
+    if require_current:
+        require_unchanged(data, stamp.data, name=str(data))
+    return stamp.total, content
 
 
-def keep(
+def write(
     path: Path,
     kind: int,
     data: Stat,
     total: int,
     body: bytes,
-    alone: bool,
+    locked: bool,
     *,
-    otherwise: Path | None = None,
+    fallback: Path | None = None,
 ) -> Path:
-    """Write a kept file whole, to `otherwise` where its folder may not be written to. Returns where
-    it went."""
+    """Write a sidecar atomically, to `fallback` if its folder is read-only; return its path."""
     try:
-        with seams.world.disk.create(path, alone) as file:
+        with seams.world.disk.create(path, locked) as file:
             file.write(encode(Stamp(kind, data, total, len(body), zlib.crc32(body))))
             file.write(body)
     except OSError as error:
-        if otherwise is None or otherwise == path or error.errno not in _REFUSED:
+        if fallback is None or fallback == path or error.errno not in _REFUSED:
             raise StorageError(
                 f"{path} cannot be written ({error.strerror or error}): free space, or give "
                 "cache=FOLDER"
             ) from error
-        return keep(otherwise, kind, data, total, body, False)  # the lock was for the other place
+        return write(fallback, kind, data, total, body, False)  # the lock was for `path`
     return path
 
 
-def copy(
-    target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None], *, rebuild: bool
+def ensure_copy(
+    target: Path, kind: int, data: Path, write_copy: Callable[[BinaryIO], None], *, rebuild: bool
 ) -> Path:
-    """The file made from `data` by `write`: as it was kept, or made now. It is there whole, or not
-    at all.
+    """Return the path of a current copy of the data in another form; write it if necessary.
 
-    Its stamp, with the checksums of its blocks, is a file of its own that is written after it: a
-        crash between the two
-    leaves a file without a stamp, which is made again.
+    The copy is written atomically. Its stamp, with the checksums of its blocks, is a separate file
+    that is written afterwards. A crash between the two leaves a copy without a stamp, which the
+    next call rebuilds.
+
+    Args:
+        target: Place of the copy.
+        kind: Kind of sidecar.
+        data: File that the copy is derived from.
+        write_copy: Writes the copy to an open file.
+        rebuild: Write the copy even if a current one exists.
+
+    Raises:
+        DataError: The copy or its stamp is damaged.
+        StorageError: The copy cannot be written.
     """
 
-    def make(alone: bool) -> tuple[int, bytes]:
-        with storage(target), seams.world.disk.create(target, alone) as file:
-            room(target.parent, stat(data).size, f"to unpack or convert {data}")
-            write(file)
+    def make(locked: bool) -> tuple[int, bytes]:
+        with storage(target), seams.world.disk.create(target, locked) as file:
+            require_free_space(target.parent, stat(data).size, f"to unpack or convert {data}")
+            write_copy(file)
             size = file.seek(0, 2)
             file.seek(0)
             return size, sums.of(iter(lambda: file.read(sums.CHUNK), b"")).tobytes()
 
-    note = stamp_of(target)
+    stamp_file = stamp_path(target)
 
-    def there() -> Path | None:
+    def find() -> Path | None:
         return (
-            note
-            if not rebuild and target.exists() and note.exists() and check(note, kind, data)
+            stamp_file
+            if not rebuild
+            and target.exists()
+            and stamp_file.exists()
+            and is_current(stamp_file, kind, data)
             else None
         )
 
-    def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
-        note_change([] if rebuild else [note], kind, data, total, body)
-        return keep(note, kind, now, total, body, alone)
+    def save(version: Stat, total: int, body: bytes, locked: bool) -> Path:
+        note_change([] if rebuild else [stamp_file], kind, data, total, body)
+        return write(stamp_file, kind, version, total, body, locked)
 
-    _once(data, _lock(data, target), there, make, save)
-    if stat(target).size != body(note, kind, data)[0]:
+    _find_or_make(data, _lock(data, target), find, make, save)
+    if stat(target).size != read_body(stamp_file, kind, data)[0]:
         raise damaged(target, data)
     return target
 
 
-def stamp_of(target: Path) -> Path:
-    """Where the stamp of a file lies that was made from another one."""
+def stamp_path(target: Path) -> Path:
+    """Return the path of the stamp of a derived copy."""
     return target.with_name(f"{target.name}.penstock-stamp")
 
 
-def _is_file(path: Path, data: Path) -> None:
-    """Refuse a pipe, say, of which opening alone would never end."""
+def _require_file(path: Path, data: Path) -> None:
+    """Raise if the path is no regular file: opening a pipe, for example, would block forever."""
     if path.exists() and not path.is_file():
         raise damaged(path, data)
 
 
 def damaged(path: Path, data: Path) -> DataError:
-    """What is raised where a kept file cannot be what was written."""
+    """Build the error for a sidecar that Penstock cannot have written like this."""
     remedy = "delete it" if path == data else _remedy(path, data)
     return DataError(
-        f"{path}, kept for this file, is damaged or not ours: {remedy}", where=str(data)
+        f"{path}, kept for this file, is damaged, or Penstock did not write it: {remedy}",
+        where=str(data),
     )
 
 
 def note_change(places: Sequence[Path], kind: int, data: Path, total: int, body: bytes) -> None:
-    """Log that data changed since a file was made from it, in the first of these places, that is
-    now made again."""
+    """Log that the data changed, if the first existing sidecar of these has another body."""
     for path in places:
         if path.exists():
             with storage(path):
@@ -312,8 +378,7 @@ def note_change(places: Sequence[Path], kind: int, data: Path, total: int, body:
 
 
 def log_changed(*files: Path) -> None:
-    """Log that files changed since they were indexed: at once, or at the end of a block of
-    `one_log_line`."""
+    """Log that files changed since they were indexed, or collect them for `one_log_line`."""
     if (changed := _CHANGED.get()) is not None:
         changed.update(dict.fromkeys(map(str, files)))
         return
@@ -327,8 +392,7 @@ def log_changed(*files: Path) -> None:
 
 @contextlib.contextmanager
 def one_log_line() -> Generator[None]:
-    """Collect the files that changed since they were indexed, and log them together when the block
-    ends."""
+    """Collect the files that changed since they were indexed; log one line when the block ends."""
     if _CHANGED.get() is not None:
         yield
         return
@@ -343,106 +407,114 @@ def one_log_line() -> Generator[None]:
 
 
 def stat(path: Path) -> Stat:
-    """The version of a file."""
+    """Return the version of a file: size, mtime, inode and ctime."""
     with storage(path):
         return seams.world.store.stat(str(path))
 
 
-def unchanged(path: Path, then: Stat, *, name: str) -> None:
-    """Refuse data that was replaced or grew since it was opened: rows already read would not fit
-    those to come.
+def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
+    """Raise if a file was replaced or grew since it was opened: its rows would not fit together.
 
-    A new link or owner changes `ctime` alone, some network file systems number files anew: only
-        both tell of a swap. A
-    new `ctime` alone is said once, as content that was written over with its time put back has that
-    too.
+    A new link or owner changes `ctime` alone, and some network file systems renumber inodes. Only
+    both together are evidence of a replaced file. A new `ctime` alone is logged once, because
+    overwritten content with a restored mtime looks the same.
+
+    Args:
+        path: File to compare.
+        expected: Its version when it was opened.
+        name: Name of the file in the error.
+
+    Raises:
+        DataError: The local file changed.
+        StorageError: The remote object changed.
     """
-    if (now := stat(path)) == then:
+    if (current := stat(path)) == expected:
         return
-    if is_far(path) and now != then:
+    if is_far(path) and current != expected:
         raise StorageError(
             f"{name} was changed while it was in use: open it again, and keep data still during a "
             "run"
         )
-    if now[:2] != then[:2] or (now.inode != then.inode and now.ctime != then.ctime):
+    if current[:2] != expected[:2] or (
+        current.inode != expected.inode and current.ctime != expected.ctime
+    ):
         raise DataError(
-            f"the file changed while it was in use (it had {_version(then)}, now {_version(now)}): "
-            "open it again, "
-            "and keep data still during a run",
+            f"the file changed while it was in use (it had {_version(expected)}, now "
+            f"{_version(current)}): open it again, and keep data still during a run",
             where=name,
         )
-    if now.inode == then.inode and name not in _RELINKED:
+    if current.inode == expected.inode and name not in _RELINKED:
         _RELINKED.add(name)
         logging.getLogger("penstock").warning(
             "%s: it got another link, name or owner while it was in use, or other content with its "
-            "time put back: keep "
-            "data still during a run",
+            "time put back: keep data still during a run",
             name,
         )
 
 
 @contextlib.contextmanager
-def still(path: Path, then: Stat, *, name: str) -> Generator[None]:
-    """Refuse data that was replaced or grew since it was opened, and again once it was read: it may
-    be replaced between the two. Stores are asked for bytes of a version, so once is enough for
-    them.
+def unchanged_during(path: Path, expected: Stat, *, name: str) -> Generator[None]:
+    """Raise if a file changed since it was opened; check before and after the block.
+
+    One check suffices for an object store: each of its reads requests bytes of a fixed version.
     """
-    unchanged(path, then, name=name)
+    require_unchanged(path, expected, name=name)
     try:
         yield
     finally:
         if not is_far(path):
-            unchanged(path, then, name=name)
+            require_unchanged(path, expected, name=name)
 
 
-def folder(data: Path, cache: str | Path | None) -> Path:
-    """Where things made from this file are kept: `<cache>/<digest of its absolute path>`."""
+def cache_folder(data: Path, cache: str | Path | None) -> Path:
+    """Return the cache folder of a file: `<cache>/<digest of its absolute path>`."""
     root = home() if cache is None else local(cache)
     return root / hashlib.blake2b(spelled(data.absolute()), digest_size=12).hexdigest()
 
 
-def place(data: Path, cache: str | Path | None, what: str = "lines") -> Path:
-    """Where the index of this file is, or will be if it can: beside it, in the cache where that was
-    given."""
-    there = index(data, cache, what)
+def index_path(data: Path, cache: str | Path | None, suffix: str = "lines") -> Path:
+    """Return the place of an index: beside the file if that is allowed, else in the cache.
+
+    An explicit `cache` and a file in an object store always use the cache.
+    """
+    in_cache = cached_index_path(data, cache, suffix)
     if is_far(data):
-        return there
-    beside = data.with_name(there.name)
+        return in_cache
+    beside = data.with_name(in_cache.name)
     return (
         beside
-        if cache is None and (beside.exists() or not (there.exists() or _foreign(data.parent)))
-        else there
+        if cache is None
+        and (beside.exists() or not (in_cache.exists() or _is_protected(data.parent)))
+        else in_cache
     )
 
 
-def index(data: Path, cache: str | Path | None, what: str) -> Path:
-    """Where the index of this file is in the cache."""
-    return cached(data, cache, f".{data.name}.penstock-{what}")
+def cached_index_path(data: Path, cache: str | Path | None, suffix: str) -> Path:
+    """Return the place of an index in the cache."""
+    return cache_path(data, cache, f".{data.name}.penstock-{suffix}")
 
 
-def cached(data: Path, cache: str | Path | None, name: str) -> Path:
-    """Where something of this name that was made from this file is kept. Systems take names of up
-    to 255 bytes."""
+def cache_path(data: Path, cache: str | Path | None, name: str) -> Path:
+    """Return the place of a derived file in the cache; a name over the 255-byte limit is hashed."""
     if len(spelled(Path(name))) > _NAME:
-        name = f".{hashlib.blake2b(spelled(Path(name)), digest_size=12).hexdigest()}{Path(name).suffix}"
-    return folder(data, cache) / name
+        digest = hashlib.blake2b(spelled(Path(name)), digest_size=12).hexdigest()
+        name = f".{digest}{Path(name).suffix}"
+    return cache_folder(data, cache) / name
 
 
-def room(where: Path, need: int, why: str) -> None:
-    """Refuse to begin what would fill the disk."""
-    if (free := seams.world.disk.free(where)) < need:
+def require_free_space(folder: Path, need: int, purpose: str) -> None:
+    """Raise `StorageError` if the disk of a folder has fewer than `need` bytes free."""
+    if (free := seams.world.disk.free(folder)) < need:
         raise StorageError(
-            f"{where} has {free / 2**20:,.0f} MiB free, {need / 2**20:,.0f} MiB are needed {why}: "
-            "free some, or give "
-            "cache= a folder on another disk"
+            f"{folder} has {free / 2**20:,.0f} MiB free, {need / 2**20:,.0f} MiB are needed "
+            f"{purpose}: free some, or give cache= a folder on another disk"
         )
 
 
-def _foreign(folder: Path) -> bool:
-    """Whether this is a folder of the system, or one in which only root's rights would let us
-    write."""
-    where = folder.absolute()
-    return any(where.is_relative_to(system) for system in _SYSTEM) or machine.only_as_root(where)
+def _is_protected(folder: Path) -> bool:
+    """Return whether a folder belongs to the system, or only root may write to it."""
+    path = folder.absolute()
+    return any(path.is_relative_to(system) for system in _SYSTEM) or machine.only_as_root(path)
 
 
 def _checksum(head: bytes) -> bytes:
@@ -453,7 +525,7 @@ def _remedy(path: Path, data: Path) -> str:
     return f"run `penstock index --rebuild {data}`, or delete {path}, and it is made again"
 
 
-def _version(found: Stat) -> str:
-    if found.mtime < 0:
-        return f"{found.size:,} bytes, version {-found.mtime:x}"
-    return f"{found.size:,} bytes, modified at {found.mtime / 1e9:.3f}"
+def _version(version: Stat) -> str:
+    if version.mtime < 0:
+        return f"{version.size:,} bytes, version {-version.mtime:x}"
+    return f"{version.size:,} bytes, modified at {version.mtime / 1e9:.3f}"

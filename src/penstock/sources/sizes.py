@@ -1,5 +1,6 @@
-"""How many tokens every row has, known without reading the rows: what packing ahead of time needs.
-They are the lengths of the lists of a column, or what a tokenizer makes of texts, counted once.
+"""Token counts of rows, known without reading the rows, as planned packing requires.
+
+They are the lengths of the lists of a column, or a tokenizer's counts of texts, computed once.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from . import sidecar
 from .chain import Counts, File
 from .rows import arrow
 
-_AT_ONCE = 1 << 10  # rows that are tokenised at a call
+_AT_ONCE = 1 << 10  # rows per call of the tokenizer
 _LARGE = 4 << 20  # bytes whose tokens take seconds to count
 
 
 @runtime_checkable
-class Listed(Protocol):
-    """A file that can give one column by itself, piece by piece. `slow` where that means decoding
-    all of it."""
+class ColumnFile(Protocol):
+    """A file that yields single columns; `slow` is true if that decodes the full column."""
 
     path: Path
     slow: bool
@@ -44,97 +44,110 @@ def lengths_of(
     rebuild: bool = False,
     paths: Sequence[Path] = (),
 ) -> Ints:
-    """The number of elements of `column` in every row, or of tokens that are made of it:
-    int64[rows].
+    """Return the number of list elements, or of tokens, of every row: int64[rows].
 
-    Where finding out means decoding the column, or tokenising, the answer is kept beside the file
-    (in `paths`, where the files do not say) or in `cache`, checked against the file's size and
-    time, or made anew with `rebuild`.
+    If computing them means decoding a column or tokenizing, the result is stored in a sidecar.
+
+    Args:
+        files: The files.
+        column: Column of lists, or a token counter.
+        cache: Cache folder; by default the sidecar lies beside the file.
+        rebuild: Compute the lengths again.
+        paths: Paths of the files, needed for a token counter.
+
+    Raises:
+        ConfigError: The format has no list lengths, or the column has no lists.
+        DataError: A row has no list, or cannot be tokenized.
     """
-    found = [np.zeros(0, np.int64)]
+    lengths = [np.zeros(0, np.int64)]
     if not isinstance(column, str):
-        each = enumerate(zip(files, paths, strict=True))
-        announcing = _Announcing(paths, column)
+        numbered = enumerate(zip(files, paths, strict=True))
+        announcing = _Announcement(paths, column)
         return np.concatenate(
             [
-                *found,
+                *lengths,
                 *(
-                    _tokens(file, path, column, cache, rebuild, announcing.of(n))
-                    for n, (file, path) in each
+                    _token_counts(file, path, column, cache, rebuild, announcing.of(number))
+                    for number, (file, path) in numbered
                 ),
             ]
         )
     for file in files:
-        if not isinstance(file, Listed):
+        if not isinstance(file, ColumnFile):
             raise ConfigError(
-                f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's "
-                "lists without being "
-                "read; write the tokens into one of these"
+                f"lengths={column!r}: only Parquet and Arrow files provide the lengths of a "
+                "column's lists without reading the rows; write the tokens into one of these"
             )
-        known = "".join(c if c.isalnum() else "-" for c in column)
-        if (
-            known != column or known != known.lower()
-        ):  # other columns may be spelled alike, as on disks without case
-            known += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
-        count = partial(_counted, file, column)
-        found.append(_kept(file, file.path, known, count, cache, rebuild) if file.slow else count())
-    return np.concatenate(found)
+        suffix = "".join(character if character.isalnum() else "-" for character in column)
+        # Another column may have the same suffix, also on disks without case.
+        if suffix != column or suffix != suffix.lower():
+            suffix += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
+        count = partial(_list_lengths, file, column)
+        lengths.append(
+            _stored_lengths(file, file.path, suffix, count, cache, rebuild)
+            if file.slow
+            else count()
+        )
+    return np.concatenate(lengths)
 
 
-def _kept(
+def _stored_lengths(
     file: File,
     path: Path,
-    known: str,
+    name: str,
     count: Callable[[], Ints],
     cache: str | Path | None,
     rebuild: bool,
 ) -> Ints:
-    what = f"lengths-{known}"
+    suffix = f"lengths-{name}"
 
     def make(_: bool) -> tuple[int, bytes]:
         return len(file), count().astype("<i8").tobytes()
 
-    place, otherwise = sidecar.place(path, cache, what), sidecar.index(path, cache, what)
-    kept = sidecar.kept(place, sidecar.LENGTHS, path, make, otherwise=otherwise, rebuild=rebuild)
-    rows, body = sidecar.body(kept, sidecar.LENGTHS, path, now=True)
+    preferred, fallback = (
+        sidecar.index_path(path, cache, suffix),
+        sidecar.cached_index_path(path, cache, suffix),
+    )
+    target = sidecar.ensure(
+        preferred, sidecar.LENGTHS, path, make, fallback=fallback, rebuild=rebuild
+    )
+    rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
     if rows != len(file):
-        raise sidecar.damaged(kept, path)
+        raise sidecar.damaged(target, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
 
 
-class _Announcing:
-    """Says once, before tokens of many bytes are counted, how many bytes there are. `paths` are all
-    files in order."""
+class _Announcement:
+    """Announces once how many bytes are tokenized, before a long count; `paths` are all files."""
 
     def __init__(self, paths: Sequence[Path], tokens: Counts) -> None:
-        self._paths, self._tokens, self._said = paths, tokens, False
+        self._paths, self._tokens, self._announced = paths, tokens, False
 
     def of(self, number: int) -> Callable[[Progress], None]:
-        """Return the function to call before the tokens of a file are counted."""
+        """Return the function to call before counting the tokens of a file."""
 
         def announce(progress: Progress) -> None:
-            if self._said:
+            if self._announced:
                 return
-            self._said, paths = True, self._paths[number:]
+            self._announced, paths = True, self._paths[number:]
             size = sum(seams.world.store.stat(str(path)).size for path in paths)
             if size < _LARGE:
                 return
-            more = len(paths) - 1
-            kept = (
+            others = len(paths) - 1
+            frequency = (
                 "once: the counts are kept beside the data"
                 if self._tokens.lasting
                 else "every time it is opened"
             )
             progress.announce(
-                f"the tokens of {paths[0].name}{f' and {more:,} more files' if more else ''} "
-                f"({size / 1e6:,.0f} MB) "
-                f"have to be counted by tokenising them, {kept}"
+                f"the tokens of {paths[0].name}{f' and {others:,} more files' if others else ''} "
+                f"({size / 1e6:,.0f} MB) have to be counted by tokenising them, {frequency}"
             )
 
         return announce
 
 
-def _tokens(
+def _token_counts(
     file: File,
     path: Path,
     tokens: Counts,
@@ -143,18 +156,18 @@ def _tokens(
     announce: Callable[[Progress], None],
 ) -> Ints:
     def count() -> Ints:
-        found = np.zeros(len(file), np.int64)
+        counts = np.zeros(len(file), np.int64)
         with Progress(f"count the tokens of {path.name}", len(file), "rows") as progress:
             announce(progress)
             for start in range(0, len(file), _AT_ONCE):
                 rows = np.arange(start, min(start + _AT_ONCE, len(file)))
-                found[rows] = _of_rows(file.read(rows), start, path, tokens)
+                counts[rows] = _of_rows(file.read(rows), start, path, tokens)
                 progress.more(len(rows))
-        return found
+        return counts
 
     if not tokens.lasting:
         return count()
-    return _kept(
+    return _stored_lengths(
         file,
         path,
         hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(),
@@ -176,25 +189,27 @@ def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list
             except (ConfigError, StorageError, ImportError, MemoryError):
                 raise
             except Exception as error:
-                where = f"{path}, row {row}"
+                location = f"{path}, row {row}"
                 raise DataError(
-                    f"{error}; leave the row out by where=, or mend it", where=where
+                    f"{error}; leave the row out by where=, or mend it", where=location
                 ) from error
         raise
 
 
-def _counted(file: Listed, column: str) -> Ints:
+def _list_lengths(file: ColumnFile, column: str) -> Ints:
     compute: Any = arrow("pyarrow.compute")
     types: Any = arrow("pyarrow.types")
     pieces = [np.zeros(0, np.int64)]
     with Progress(f"read lengths of {column} of {file.path.name}", len(file), "rows") as progress:
         for piece in file.column(column):
-            kind = piece.type
+            piece_type = piece.type
             if not (
-                types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+                types.is_list(piece_type)
+                or types.is_large_list(piece_type)
+                or types.is_fixed_size_list(piece_type)
             ):
                 raise ConfigError(
-                    f"{file.path}: lengths={column!r}: the column holds {kind}, not lists"
+                    f"{file.path}: lengths={column!r}: the column holds {piece_type}, not lists"
                 )
             if piece.null_count:
                 raise DataError(

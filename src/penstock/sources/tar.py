@@ -1,9 +1,8 @@
-"""The headers of tar archives, one member after the other: where each lies, and which part of which
-sample it is.
+"""Parser of tar headers: the offset of each member, and its sample and part.
 
-Understood are the ustar format, GNU long names and pax headers. Nothing is extracted, and no name
-becomes a path. What cannot be read as it is stored (links, sparse files, volumes) is refused, and
-so is everything damaged: a shorter archive is never taken for a whole one.
+It supports the ustar format, GNU long names and pax headers. It extracts nothing, and uses no name
+as a path. It rejects members that cannot be read in place (links, sparse files, volumes) and all
+damage, so that a truncated archive never passes for a complete one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from ..errors import DataError
 
 BLOCK = 512
-_MOST = 1 << 20  # bytes of a long name or of pax records; real ones have a few hundred
+_MAX_RECORDS = 1 << 20  # bytes of a long name or of pax records; real ones have a few hundred
 _EMPTY = bytes(BLOCK)
 _FILES, _EXTENSIONS, _NOTES = "07\0", "LKxXg", "DV"
 _WITHOUT_DATA = {
@@ -28,12 +27,14 @@ _WITHOUT_DATA = {
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
 Get = Callable[[int, int], bytes]
-"""`get(at, length)`: bytes of the archive, fewer where it ends."""
+"""`get(offset, length)` returns bytes of the archive, fewer at its end."""
 
 
 class Member(NamedTuple):
-    """One member: its name and kind, where its first header begins (a long name comes before it),
-    and its data."""
+    """One member: name, kind, offset of its first header, and offset and size of its data.
+
+    A long name precedes the header proper, and counts as the first header.
+    """
 
     name: str
     kind: str
@@ -43,15 +44,17 @@ class Member(NamedTuple):
 
 
 class Members:
-    """The members that begin in `[start, stop)`, up to the blocks of zeros that end an archive.
-    `at` is how far it is.
+    """The members that begin in `[start, stop)`, up to the zero blocks that end an archive.
+
+    `at` is the offset reached.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
     >>> with tarfile.open(fileobj=file, mode="w") as archive:
     ...     archive.addfile(tarfile.TarInfo("001.txt"), io.BytesIO())
-    >>> whole = file.getvalue()
-    >>> [member.name for member in Members(lambda at, length: whole[at : at + length], 0, len(whole), "x.tar")]
+    >>> data = file.getvalue()
+    >>> def get(offset, length): return data[offset : offset + length]
+    >>> [member.name for member in Members(get, 0, len(data), "x.tar")]
     ['001.txt']
     """
 
@@ -74,26 +77,26 @@ class Members:
             if block == _EMPTY:
                 if at != start:
                     raise self._bad(
-                        "the archive ends after a long name or pax header, where a member must "
-                        "follow",
+                        "the archive ends after a long name or pax header, which a member must "
+                        "follow: it is damaged",
                         at,
                     )
                 return None
-            kind, own = self._kind_and_size(block, at)
+            kind, own_size = self._kind_and_size(block, at)
             if kind not in _EXTENSIONS:
                 break
-            body = self._body(at, own)
+            body = self._body(at, own_size)
             if kind == "L":
                 long = _text(body)
             elif kind == "g":
                 self._refuse_global(records(body), at)
                 start = self.at if at == start else start
             elif kind in "xX":
-                found = self._records(body, at)
-                long = found.get(b"path", b"").decode("utf-8", "surrogateescape") or long
-                size = int(found.get(b"size", b"%d" % size))
-                sparse |= any(key.startswith(b"GNU.sparse.") for key in found)
-        return self._member(block, kind, start, long, own if size < 0 else size, sparse)
+                pax = self._records(body, at)
+                long = pax.get(b"path", b"").decode("utf-8", "surrogateescape") or long
+                size = int(pax.get(b"size", b"%d" % size))
+                sparse |= any(key.startswith(b"GNU.sparse.") for key in pax)
+        return self._member(block, kind, start, long, own_size if size < 0 else size, sparse)
 
     def _member(
         self, block: bytes, kind: str, start: int, long: str, size: int, sparse: bool
@@ -101,14 +104,18 @@ class Members:
         at = self.at
         name = long or _name(block)
         if kind in "SM" or sparse:
-            what = "the rest of a file begun in another volume" if kind == "M" else "a sparse file"
+            description = (
+                "the rest of a file begun in another volume" if kind == "M" else "a sparse file"
+            )
             raise self._bad(
-                f"{name!r} is {what}, which cannot be read in place: make the archive without", at
+                f"{name!r} is {description}, which cannot be read in place: make the archive "
+                "without",
+                at,
             )
         if kind not in _FILES and kind not in _NOTES and kind not in _WITHOUT_DATA:
             raise self._bad(f"{name!r} is a member of the unknown type {kind!r}", at)
         if kind in _FILES and name.endswith("/"):
-            kind = "5"  # how archives from before 1988 write folders
+            kind = "5"  # archives from before 1988 write folders as files
         self.at = at + BLOCK
         if kind not in _WITHOUT_DATA:
             if self.at + size > self._stop:
@@ -125,30 +132,36 @@ class Members:
             raise self._bad("the archive is cut off in a header", at)
         try:
             stored, size = number(block[148:156]), number(block[124:136])
-            bare = block[:148] + block[156:]
-            total = sum(bare) + 256
-            # Some old programs summed bytes with a sign.
-            fits = stored == total or stored == total - 256 * sum(byte > 127 for byte in bare)
+            unsummed = block[:148] + block[156:]
+            total = sum(unsummed) + 256
+            # Some old programs sum signed bytes.
+            is_valid = stored == total or stored == total - 256 * sum(
+                byte > 127 for byte in unsummed
+            )
         except ValueError:
-            fits, size = False, 0
-        if not fits or size < 0:
-            packed = next(
+            is_valid, size = False, 0
+        if not is_valid or size < 0:
+            compression = next(
                 (word for magic, word in _PACKED.items() if not at and block.startswith(magic)), ""
             )
-            if packed:
+            if compression:
                 raise self._bad(
-                    f"this is {packed} data, no tar archive: unpack it, or name it .tar.gz or "
+                    f"this is {compression} data, no tar archive: unpack it, or name it .tar.gz or "
                     ".tar.zst",
                     at,
                 )
             raise self._bad(
-                "no tar header where one must be: the archive is damaged, or it is none", at
+                "a tar header is missing here: the archive is damaged, or it is none", at
             )
         return chr(block[156]), size
 
     def _body(self, at: int, size: int) -> bytes:
-        if size > _MOST:
-            raise self._bad(f"a long name or pax header of {size:,} bytes", at)
+        if size > _MAX_RECORDS:
+            raise self._bad(
+                f"a long name or pax header has {size:,} bytes, more than {_MAX_RECORDS:,}: the "
+                "archive is damaged",
+                at,
+            )
         body = self._get(at + BLOCK, size)
         if len(body) < size:
             raise self._bad("the archive is cut off in a long name or pax header", at)
@@ -156,24 +169,18 @@ class Members:
         return body
 
     def _records(self, body: bytes, at: int) -> dict[bytes, bytes]:
-        found = records(body)
-        if (
-            found is None
-            or not found.get(b"size", b"0").isdigit()
-            or len(found.get(b"size", b"")) > 20
-        ):
-            raise self._bad("damaged pax records", at)
-        return found
+        pax = records(body)
+        if pax is None or not pax.get(b"size", b"0").isdigit() or len(pax.get(b"size", b"")) > 20:
+            raise self._bad("damaged pax records: the archive is damaged", at)
+        return pax
 
-    def _refuse_global(self, found: dict[bytes, bytes] | None, at: int) -> None:
-        if found is None:
-            raise self._bad("damaged pax records", at)
-        if {b"path", b"size"} & found.keys() or any(
-            key.startswith(b"GNU.sparse.") for key in found
-        ):
+    def _refuse_global(self, pax: dict[bytes, bytes] | None, at: int) -> None:
+        if pax is None:
+            raise self._bad("damaged pax records: the archive is damaged", at)
+        if {b"path", b"size"} & pax.keys() or any(key.startswith(b"GNU.sparse.") for key in pax):
             raise self._bad(
-                "a global pax header that names or sizes the members behind it: write the archive "
-                "anew",
+                "a global pax header sets the name or size of the members after it: write the "
+                "archive again without",
                 at,
             )
 
@@ -182,10 +189,10 @@ class Members:
 
 
 def sample_part(member: Member, name: str) -> tuple[str, str] | None:
-    """Key and part of a member, `None` where it belongs to no sample: a folder, `__meta__`, a name
-    without a dot.
+    """Return key and part of a member, or `None` if it belongs to no sample.
 
-    The key is the path up to the first dot of its last piece, the part is what follows that dot.
+    The key is the path up to the first dot of its last component; the part is the text after that dot.
+    Folders, `__meta__` and names without a dot belong to no sample.
 
     >>> sample_part(Member("train/000.seg.png", "0", 0, 512, 7), "x.tar")
     ('train/000', 'seg.png')
@@ -197,25 +204,25 @@ def sample_part(member: Member, name: str) -> tuple[str, str] | None:
     stem, dot, part = last.partition(".")
     if not stem or not dot or (len(first) >= 4 and first.startswith("__") and first.endswith("__")):
         return None
-    where = f"{name}, byte {member.start}"
+    location = f"{name}, byte {member.start}"
     if member.kind in _WITHOUT_DATA:
         kind = _WITHOUT_DATA[member.kind]
         raise DataError(
             f"{member.name!r} is {kind}, which holds no data: make the archive of plain files (GNU "
-            "tar: "
-            "--dereference --hard-dereference)",
-            where=where,
+            "tar: --dereference --hard-dereference)",
+            where=location,
         )
     if part.startswith("__") and part.endswith("__"):
         raise DataError(
-            f"the part {part!r} of {member.name!r} has a name that is kept for the reader",
-            where=where,
+            f"the part {part!r} of {member.name!r} has a reserved name: rename it without the "
+            "underscores",
+            where=location,
         )
     return f"{folder}{slash}{stem}", part
 
 
 def padded(size: int) -> int:
-    """A size, up to the next whole block.
+    """Round a size up to full blocks.
 
     >>> padded(0), padded(1), padded(512)
     (0, 512, 512)
@@ -224,10 +231,12 @@ def padded(size: int) -> int:
 
 
 def number(field: bytes) -> int:
-    """A number of a header: octal digits, or base 256 where the first bit is set. A `ValueError`
-    for anything else.
+    r"""Parse a number of a header: octal digits, or base 256 if the first bit is set.
 
-    >>> number(b"00000000017\\0"), number(b"\\x80" + bytes(10) + b"\\x05"), number(bytes(8))
+    Raises:
+        ValueError: The field is no number.
+
+    >>> number(b"00000000017\0"), number(b"\x80" + bytes(10) + b"\x05"), number(bytes(8))
     (15, 5, 0)
     """
     if field[0] & 0x80:
@@ -238,23 +247,25 @@ def number(field: bytes) -> int:
 
 
 def records(body: bytes) -> dict[bytes, bytes] | None:
-    """The records of a pax header, each `length key=value` and a line feed; `None` where they are
-    damaged.
+    r"""Parse the records of a pax header, each `length key=value` and a newline.
 
-    >>> records(b"12 path=a.b\\n")
+    Returns:
+        The values by key; `None` if the header is damaged.
+
+    >>> records(b"12 path=a.b\n")
     {b'path': b'a.b'}
     """
-    found: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(body):
-        digits, space, _ = body[at : at + 20].partition(b" ")
-        stop = at + int(digits) if space and digits.isdigit() else 0
-        key, equals, value = body[at + len(digits) + 1 : stop].partition(b"=")
-        if not at < stop <= len(body) or not equals or not value.endswith(b"\n"):
+    values: dict[bytes, bytes] = {}
+    offset = 0
+    while offset < len(body):
+        digits, space, _ = body[offset : offset + 20].partition(b" ")
+        stop = offset + int(digits) if space and digits.isdigit() else 0
+        key, equals, value = body[offset + len(digits) + 1 : stop].partition(b"=")
+        if not offset < stop <= len(body) or not equals or not value.endswith(b"\n"):
             return None
-        found[key] = value[:-1]
-        at = stop
-    return found
+        values[key] = value[:-1]
+        offset = stop
+    return values
 
 
 def _text(body: bytes) -> str:
@@ -263,7 +274,7 @@ def _text(body: bytes) -> str:
 
 def _name(block: bytes) -> str:
     name = _text(block[:100])
-    # Only the POSIX format has a prefix here; GNU's has times.
+    # Only the POSIX format stores a prefix here; GNU's stores times.
     return (
         f"{_text(block[345:500])}/{name}" if block[345] and block[257:263] == b"ustar\0" else name
     )

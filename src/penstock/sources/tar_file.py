@@ -1,4 +1,4 @@
-"""Samples of a tar archive by index: each part read from where it lies, neighbours in one go."""
+"""Samples of a tar archive, read through an index; nearby parts are read together."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
+from .lru import LRUCache
 from .tar_headers import MERGED, ByHeaders, foreign, none_of, warn_of_merged
-from .tar_places import Places, decode, merged, near
+from .tar_places import TarIndex, decode, merged, near
 
-_BLOCK = (
-    4 << 20
-)  # bytes read together where each read costs much: from a store, or compared with checksums
-_FEW = 64 << 10  # elsewhere
-_ALONE = (
-    16 << 10
-)  # bytes of a part from which on it is cheaper to read it by itself than to copy it
+_BLOCK = 4 << 20  # bytes per read if reads are costly: from a store, or with checksums
+_FEW = 64 << 10  # bytes per read otherwise
+_ALONE = 16 << 10  # smallest part, in bytes, that is cheaper to read alone than to copy
 
 
 class Tar:
-    """One archive. A sample is a dict: `__key__`, `__shard__` (the name of the archive), and its
-    parts as bytes.
+    """One archive; a sample is a dict of `__key__`, `__shard__` and its parts as bytes.
 
-    With `columns` only these parts are read, those that a sample has of them; a sample that has
-    none is an error. No open file is held between reads.
+    `__shard__` is the name of the archive. `columns` selects parts; a sample that has none of them is
+    an error. No file stays open between reads.
     """
 
     def __init__(
@@ -42,22 +37,22 @@ class Tar:
         origin: Path,
         shard: str,
         columns: Sequence[str] | None,
-        held: Held,
-        data: Checked,
+        cache: LRUCache,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self.shard = shard
-        self._path, self._index, self._origin, self._held, self._data = (
+        self._path, self._index, self._origin, self._cache, self._data = (
             path,
             index,
             origin,
-            held,
+            cache,
             data,
         )
         self._stat, self._far = sidecar.stat(path), is_far(path)
         places = self._places()
         self._rows = len(places.digests)
-        if (row := merged(places)) is not None and held.once(MERGED):
+        if (row := merged(places)) is not None and cache.once(MERGED):
             kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
             warn_of_merged(str(origin), places.key(row), [places.names[kind] for kind in kinds])
 
@@ -65,21 +60,21 @@ class Tar:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The samples at `indices`; neighbours are read together."""
-        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+        """Return the samples at `indices`; neighbours are read together."""
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
             if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
                 return self._samples(indices)
             order = np.argsort(indices, kind="stable")
-            out: list[Any] = [None] * len(order)
-            for place, sample in zip(order.tolist(), self._samples(indices[order]), strict=True):
-                out[place] = sample
-            return out
+            ordered: list[Any] = [None] * len(order)
+            for position, sample in zip(order.tolist(), self._samples(indices[order]), strict=True):
+                ordered[position] = sample
+            return ordered
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the archive these samples need; none where it lies on this machine."""
+        """Return the byte ranges that these samples need; none for a local archive."""
         if not self._far or not indices.size:
             return []
-        members, _ = self._wanted(np.sort(indices))
+        members, _ = self._selected(np.sort(indices))
         starts, ends, _ = self._near(members)
         return [
             Range(str(self._path), low, high)
@@ -87,60 +82,68 @@ class Tar:
         ]
 
     def find(self, keys: Iterable[str]) -> dict[str, int]:
-        """The indices of those of these keys that are here."""
-        wanted, places = list(dict.fromkeys(keys)), self._places()
+        """Return the index of each of these keys that the archive contains."""
+        unique, places = list(dict.fromkeys(keys)), self._places()
         order = np.argsort(places.digests)
-        asked = tar_index.digests(wanted)
-        found: dict[str, int] = {}
-        spots = np.searchsorted(places.digests, asked, sorter=order)
-        for key, digest, spot in zip(wanted, asked.tolist(), spots.tolist(), strict=True):
+        key_digests = tar_index.digests(unique)
+        rows: dict[str, int] = {}
+        positions = np.searchsorted(places.digests, key_digests, sorter=order)
+        for key, digest, position in zip(
+            unique, key_digests.tolist(), positions.tolist(), strict=True
+        ):
             for row in (
-                row for row in order[spot : spot + 4].tolist() if int(places.digests[row]) == digest
+                row
+                for row in order[position : position + 4].tolist()
+                if int(places.digests[row]) == digest
             ):
                 if places.key(row) == key:
-                    found[key] = row
-        return found
+                    rows[key] = row
+        return rows
 
-    def _places(self) -> Places:
-        """What the index holds."""
-        return self._held.get(self._index, self._loaded)
+    def _places(self) -> TarIndex:
+        """Return the content of the index."""
+        return self._cache.get(self._index, self._load)
 
-    def _loaded(self) -> tuple[int, Places]:
-        rows, body = sidecar.body(self._index, sidecar.TAR, self._origin, now=True)
+    def _load(self) -> tuple[int, TarIndex]:
+        rows, body = sidecar.read_body(self._index, sidecar.TAR, self._origin, require_current=True)
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
             raise foreign(self._index, self._origin) from error
 
     def _samples(self, rows: Ints) -> list[Any]:
-        """Samples in the order of the archive."""
+        """Return samples in archive order."""
         places = self._places()
-        members, counts = self._wanted(rows)
+        members, counts = self._selected(rows)
         bodies, names, kinds = self._parts(members), places.names, places.kinds[members].tolist()
-        shard, out, at = self.shard, list[Any](), 0
+        shard, samples, first = self.shard, list[Any](), 0
         for key, count in zip(places.spelt(rows), counts.tolist(), strict=True):
             sample: dict[str, Any] = {"__key__": key, "__shard__": shard}
-            for member in range(at, at + count):
+            for member in range(first, first + count):
                 sample[names[kinds[member]]] = bodies[member]
-            at += count
-            out.append(sample)
-        return out
+            first += count
+            samples.append(sample)
+        return samples
 
-    def _wanted(self, rows: Ints) -> tuple[Ints, Ints]:
-        """The members that are wanted of these samples, and how many of each."""
+    def _selected(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the selected members of these samples, and their number per sample."""
         places = self._places()
         members, counts = places.members(rows)
         if self.columns is None:
             return members, counts
         codes = [code for code, name in enumerate(places.names) if name in self.columns]
-        keep = np.isin(places.kinds[members], codes)
-        some = np.bincount(np.repeat(np.arange(len(rows)), counts)[keep], minlength=len(rows))
-        if len(rows) and not some.all():
-            row = int(rows[some.argmin()])
-            there: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
-            parts = [places.names[code] for code in there]
+        is_selected = np.isin(places.kinds[members], codes)
+        selected_counts = np.bincount(
+            np.repeat(np.arange(len(rows)), counts)[is_selected], minlength=len(rows)
+        )
+        if len(rows) and not selected_counts.all():
+            row = int(rows[selected_counts.argmin()])
+            sample_kinds: list[int] = places.kinds[
+                places.first[row] : places.first[row + 1]
+            ].tolist()
+            parts = [places.names[code] for code in sample_kinds]
             raise none_of(self.columns, parts, f"{self._origin}, {places.key(row)}")
-        return members[keep], some
+        return members[is_selected], selected_counts
 
     def _near(self, members: Ints) -> tuple[Ints, Ints, Ints]:
         places = self._places()
@@ -150,7 +153,7 @@ class Tar:
         return near(starts, sizes, _ALONE, _ALONE, _FEW)
 
     def _parts(self, members: Ints) -> list[bytes]:
-        """The bytes of members, which stand in the order of the archive."""
+        """Return the bytes of members, which are in archive order."""
         if not members.size:
             return []
         lows, highs, counts = self._near(members)
@@ -158,7 +161,7 @@ class Tar:
         if len(lows) == len(members):
             return bodies
         places = self._places()
-        at, starts, sizes, out = (
+        first, starts, sizes, parts = (
             0,
             places.data[members].tolist(),
             places.sizes[members].tolist(),
@@ -166,15 +169,17 @@ class Tar:
         )
         for body, low, count in zip(bodies, lows.tolist(), counts.tolist(), strict=True):
             if count == 1:
-                out.append(body)
+                parts.append(body)
             else:
-                spans = zip(starts[at : at + count], sizes[at : at + count], strict=True)
-                out += [body[start - low : start - low + size] for start, size in spans]
-            at += count
-        return out
+                spans = zip(
+                    starts[first : first + count], sizes[first : first + count], strict=True
+                )
+                parts += [body[start - low : start - low + size] for start, size in spans]
+            first += count
+        return parts
 
 
-class Without:
+class ExcludingTar:
     """An archive without some of its samples."""
 
     def __init__(self, file: Tar, rows: Iterable[int]) -> None:
@@ -188,11 +193,11 @@ class Without:
         return len(self._rows)
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The samples at `indices`, counting only those that are left."""
+        """Return the samples at `indices`, counted without the excluded ones."""
         return self._file.read(self._rows[indices])
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the archive these samples need."""
+        """Return the byte ranges that these samples need."""
         return self._file.ranges(self._rows[indices])
 
 
@@ -202,22 +207,32 @@ def open_tar(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    held: LRUCache,
     shard: str = "",
     rebuild: bool = False,
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Tar:
-    """The samples of one archive; `path` is where it can be read as it is, `origin` the file the
-    user meant."""
+    """Open one archive with Penstock's index.
+
+    Args:
+        path: The plain, unpacked archive.
+        origin: The file that the user named.
+        columns: Parts to read; all by default.
+        cache: Cache folder.
+        held: Cache of indexes.
+        shard: Value of `__shard__`; by default the name of the archive.
+        rebuild: Build the index again.
+        data: The bytes of the archive.
+    """
     index = tar_index.make(path, origin, cache=cache, rebuild=rebuild)
-    data = data or Checked(path, origin, held)
+    data = data or ChecksummedFile(path, origin, held)
     return Tar(
         path,
         index=index,
         origin=origin,
         shard=shard or origin.name,
         columns=columns,
-        held=held,
+        cache=held,
         data=data,
     )
 
@@ -227,17 +242,17 @@ def open_indexed(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: Held,
+    held: LRUCache,
     shard: str = "",
-    data: Checked | None = None,
+    data: ChecksummedFile | None = None,
 ) -> Tar | ByHeaders:
-    """As `open_tar` does; the index that Energon left serves where there is none of ours yet."""
+    """Open one archive like `open_tar`; without a Penstock index, use the one that Energon left."""
     index = None
-    if not sidecar.place(path, cache, "tar").exists():
+    if not sidecar.index_path(path, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))
     if index is None:
         return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
-    data = data or Checked(path, path, held)
+    data = data or ChecksummedFile(path, path, held)
     return ByHeaders(
-        path, index=index, shard=shard or path.name, columns=columns, held=held, data=data
+        path, index=index, shard=shard or path.name, columns=columns, cache=held, data=data
     )

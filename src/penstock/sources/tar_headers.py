@@ -1,8 +1,7 @@
-"""Samples of a tar archive by an index that knows where they begin, and no more: their headers are
-read with them.
+"""Samples of a tar archive through an index that contains sample offsets only.
 
-So are archives read for which Energon left an index; what that says is compared with what lies
-there.
+Headers are read together with the samples. This reads archives for which Energon left an index, and
+compares the index with the archive.
 """
 
 from __future__ import annotations
@@ -18,20 +17,18 @@ from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of, in_file_order, ranges_of
-from .checked import Checked
-from .held import Held
+from .checksummed import ChecksummedFile
+from .lru import LRUCache
 from .tar import Get, Members, sample_part
 from .tar_index import Window
 from .tar_places import merges
 
 _BLOCK = 4 << 20  # bytes of samples read together
-_WHOLE = (
-    64 << 10
-)  # a sample up to this size is read whole, also where only some of its parts are wanted
+_WHOLE = 64 << 10  # samples up to this size are read in full even if `columns` selects parts
 
 
 class ByHeaders:
-    """One archive, as `Tar` gives it, whose samples begin where `index` says."""
+    """One archive with the samples of `Tar`, whose offsets are in `index`."""
 
     def __init__(
         self,
@@ -40,12 +37,12 @@ class ByHeaders:
         index: Path,
         shard: str,
         columns: Sequence[str] | None,
-        held: Held,
-        data: Checked,
+        cache: LRUCache,
+        data: ChecksummedFile,
     ) -> None:
         self.columns = columns
         self.shard = shard
-        self._path, self._index, self._held, self._data = path, index, held, data
+        self._path, self._index, self._cache, self._data = path, index, cache, data
         self._stat = sidecar.stat(path)
         self._rows = sidecar.stat(index).size // 8 - 1
 
@@ -53,42 +50,41 @@ class ByHeaders:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The samples at `indices`; neighbours are read together."""
-        with sidecar.still(self._path, self._stat, name=str(self._path)):
+        """Return the samples at `indices`; neighbours are read together."""
+        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
-            offsets: Ints = self._held.get(self._index, self._offsets)
+            offsets: Ints = self._cache.get(self._index, self._offsets)
             starts, ends = offsets[indices], offsets[indices + 1]
             if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
                 raise self._foreign()
             return in_file_order(starts, ends, self._samples)
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the archive these samples need; none where only some parts of them are
-        read, or where it lies on this machine."""
+        """Return the remote byte ranges that these samples need; none with `columns`."""
         if not is_far(self._path) or self.columns is not None:
             return []
-        offsets: Ints = self._held.get(self._index, self._offsets)
+        offsets: Ints = self._cache.get(self._index, self._offsets)
         return ranges_of(self._path, offsets[indices], offsets[indices + 1])
 
     def _offsets(self) -> tuple[int, Ints]:
-        """Where the samples begin, and the end."""
-        found = tar_index.foreign_offsets(self._index)
-        return found.nbytes, found
+        """Load the offsets of the samples and of the end."""
+        offsets = tar_index.foreign_offsets(self._index)
+        return offsets.nbytes, offsets
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
-        """Samples in the order of the archive, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
+        """Yield samples in archive order, read in blocks of neighbours."""
+        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
             starts[1:] // _BLOCK != starts[:-1] // _BLOCK
         )
-        cuts = [0, *(apart.nonzero()[0] + 1).tolist(), len(starts)]
+        boundaries = [0, *(starts_block.nonzero()[0] + 1).tolist(), len(starts)]
         firsts, lasts = starts.tolist(), ends.tolist()
-        for low, high in pairwise(cuts):
+        for low, high in pairwise(boundaries):
             base, stop = firsts[low], lasts[high - 1]
             if self.columns is not None and stop - base > _WHOLE:
                 for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                     yield self._sample(
-                        Window(self._path, read=self._upto_end), self._data.read, first, last
+                        Window(self._path, read=self._read_up_to_end), self._data.read, first, last
                     )
                 continue
             block = self._data.read(base, stop - base)
@@ -100,43 +96,43 @@ class ByHeaders:
                 yield self._sample(get, get, first, last)
 
     def _sample(self, headers: Get, data: Get, start: int, stop: int) -> dict[str, Any]:
-        name, wanted = str(self._path), self.columns
+        name, columns = str(self._path), self.columns
         members = Members(headers, start, stop, name)
         sample: dict[str, Any] = {"__key__": None, "__shard__": self.shard}
         parts: list[str] = []
         try:
             for member in members:
-                found = sample_part(member, name)
-                if found is None:
+                key_and_part = sample_part(member, name)
+                if key_and_part is None:
                     continue
-                key, part = found
+                key, part = key_and_part
                 if sample["__key__"] not in (None, key) or part in sample:
                     raise self._foreign()
                 sample["__key__"] = key
                 parts.append(part)
-                if wanted is None or part in wanted:
+                if columns is None or part in columns:
                     sample[part] = data(member.data, member.size)
         except DataError as error:
             raise self._foreign() from error
         if members.at != stop or not parts or not self._ends(stop, sample["__key__"]):
             raise self._foreign()
-        if merges(parts) and self._held.once(MERGED):
+        if merges(parts) and self._cache.once(MERGED):
             warn_of_merged(name, sample["__key__"], parts)
-        if wanted is not None and len(sample) == 2:
-            raise none_of(wanted, parts, f"{name}, {sample['__key__']}")
+        if columns is not None and len(sample) == 2:
+            raise none_of(columns, parts, f"{name}, {sample['__key__']}")
         return sample
 
     def _ends(self, stop: int, key: str) -> bool:
-        """Whether what begins at `stop` is of another sample, or the end."""
+        """Return whether another sample, or the end, begins at `stop`."""
         name = str(self._path)
         after = (
-            sample_part(one, name)
-            for one in Members(Window(self._path), stop, self._stat.size, name)
+            sample_part(member, name)
+            for member in Members(Window(self._path), stop, self._stat.size, name)
         )
         following = next(filter(None, after), None)
         return following is None or following[0] != key
 
-    def _upto_end(self, at: int, length: int) -> bytes:
+    def _read_up_to_end(self, at: int, length: int) -> bytes:
         return self._data.read(at, min(length, self._stat.size - at))
 
     def _foreign(self) -> DataError:
@@ -144,33 +140,31 @@ class ByHeaders:
 
 
 def foreign(index: Path, origin: Path) -> DataError:
-    """What is raised where an index is not that of the archive."""
+    """Build the error for an index that does not belong to the archive."""
     return DataError(
-        f"the offsets in {index} are not those of this archive: run `penstock index --rebuild "
-        f"{origin}`, or delete "
-        f"{index}",
+        f"the offsets in {index} do not fit this archive: run `penstock index --rebuild {origin}`, "
+        f"or delete {index}",
         where=str(origin),
     )
 
 
-def none_of(wanted: Sequence[str], parts: Sequence[str], where: str) -> DataError:
-    """What is raised where a sample has none of the parts that are wanted."""
+def none_of(columns: Sequence[str], parts: Sequence[str], where: str) -> DataError:
+    """Build the error for a sample that has none of the selected parts."""
     return DataError(
-        f"none of the parts {', '.join(wanted)} is in this sample, which has {', '.join(parts)}",
+        f"this sample has none of the parts {', '.join(columns)}; it has {', '.join(parts)}",
         where=where,
     )
 
 
 MERGED = "merged keys"
-"""Notices that a source gives once."""
+"""Name of a warning that a source logs once."""
 
 
 def warn_of_merged(name: str, key: str, parts: Sequence[str]) -> None:
-    """Warn that the files of several samples may be one."""
+    """Warn that the files of several samples may have been merged into one."""
     files = ", ".join(f"{key}.{part}" for part in parts[:4])
     warnings.warn(
         f"{name}: the sample {key!r} is made of {files}{', ...' if len(parts) > 4 else ''}: a key "
-        "ends at the first "
-        "dot of a name, so if these are samples of their own, name them without it",
+        "ends at the first dot of a name, so if these are separate samples, name them without it",
         stacklevel=2,
     )

@@ -1,9 +1,7 @@
-"""The index of a tar archive: where each sample begins and where its parts lie, keys, and digests
-of them.
+"""Builds the index of a tar archive: offsets of samples and parts, and keys.
 
-It is made in one pass over the headers and kept like the index of lines. An index that Energon left
-beside the archive (`X.tar.idx`) serves instead where it is newer than the archive and leads to its
-end.
+One pass over the headers builds it; it is stored like the index of lines. An index that Energon
+left beside the archive (`X.tar.idx`) replaces it if it is newer than the archive and covers it.
 """
 
 from __future__ import annotations
@@ -22,18 +20,20 @@ from ..errors import DataError
 from ..types import Ints
 from . import sidecar
 from .tar import BLOCK, Get, Members, sample_part
-from .tar_places import Found, encode
+from .tar_places import TarContents, encode
 
-_CHUNK = 1 << 20  # bytes read at once where members are small
-_NEAR = 4 << 10  # bytes read at once where they are far apart
-_FAR = 64 << 10
-_TAIL = 1 << 20  # zeros behind the last member; writers fill up their last record, of 10 KiB mostly
+_CHUNK = 1 << 20  # bytes per read if members are small
+_NEAR = 4 << 10  # bytes per read if headers are far apart
+_FAR = 64 << 10  # distance, in bytes, of headers that are far apart
+_TAIL = 1 << 20  # largest number of zeros after the last member; writers pad to about 10 KiB
 _NAME = "tar"
 
 
 class Window:
-    """Bytes of a file, read ahead: much where the places asked for lie close together, little where
-    they do not."""
+    """Read-ahead over the bytes of a file.
+
+    Nearby offsets cause large reads, distant ones small reads.
+    """
 
     def __init__(
         self, path: Path, tell: Callable[[int], None] = lambda at: None, read: Get | None = None
@@ -42,13 +42,13 @@ class Window:
         self._base, self._bytes = 0, b""
 
     def __call__(self, at: int, length: int) -> bytes:
-        low = at - self._base
-        if low < 0 or low + length > len(self._bytes):
-            far = abs(low - len(self._bytes)) > _FAR
-            self._bytes = self._read(at, max(length, _NEAR if far else _CHUNK))
-            self._base, low = at, 0
+        start = at - self._base
+        if start < 0 or start + length > len(self._bytes):
+            is_far = abs(start - len(self._bytes)) > _FAR
+            self._bytes = self._read(at, max(length, _NEAR if is_far else _CHUNK))
+            self._base, start = at, 0
             self._tell(at)
-        return self._bytes[low : low + length]
+        return self._bytes[start : start + length]
 
     def _stored(self, at: int, length: int) -> bytes:
         with sidecar.storage(self._path):
@@ -56,48 +56,49 @@ class Window:
 
 
 def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
-    """Our index of an archive; made if there is none, or if it is to be made again."""
-    cached = sidecar.index(origin, cache, _NAME)
-    index = sidecar.place(origin, cache, _NAME) if path == origin else cached
+    """Return the path of Penstock's index of an archive; build it if necessary."""
+    in_cache = sidecar.cached_index_path(origin, cache, _NAME)
+    index = sidecar.index_path(origin, cache, _NAME) if path == origin else in_cache
 
-    def make_(_: bool) -> tuple[int, bytes]:
+    def build(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
-            found = pass_over(path, size, str(origin), progress.tell)
-        return len(found.keys), encode(found, digests(found.keys))
+            contents = pass_over(path, size, str(origin), progress.tell)
+        return len(contents.keys), encode(contents, digests(contents.keys))
 
-    return sidecar.kept(index, sidecar.TAR, origin, make_, otherwise=cached, rebuild=rebuild)
+    return sidecar.ensure(index, sidecar.TAR, origin, build, fallback=in_cache, rebuild=rebuild)
 
 
 def pass_over(
     path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None
-) -> Found:
-    """What an archive holds, and where. One pass over the headers.
+) -> TarContents:
+    """Read all headers of an archive; return its contents and their offsets.
 
-    Refused are archives that are cut off or damaged anywhere, and keys and parts that come twice.
+    Raises:
+        DataError: The archive is cut off or damaged, or a key or part occurs twice.
     """
     members = Members(Window(path, tell), 0, size, name)
     seen: dict[str, int] = {}
     parts: dict[str, int] = {}
-    places = Found([], [], [], [], [], [])
-    last = None
+    places = TarContents([], [], [], [], [], [])
+    last_key = None
     for member in members:
-        found = sample_part(member, name)
-        if found is None:
+        key_and_part = sample_part(member, name)
+        if key_and_part is None:
             continue
-        key, part = found
-        if key != last:
+        key, part = key_and_part
+        if key != last_key:
             if key in seen:
-                raise _twice(
-                    f"the sample {key!r} comes again: its files must stand together",
+                raise _duplicate_error(
+                    f"the sample {key!r} occurs again: its files must be adjacent",
                     seen[key],
                     member.start,
                     name,
                 )
-            seen[key], parts, last = member.start, {}, key
+            seen[key], parts, last_key = member.start, {}, key
             places.first.append(len(places.parts))
         elif part in parts:
-            raise _twice(f"{member.name!r} comes again", parts[part], member.start, name)
+            raise _duplicate_error(f"{member.name!r} occurs again", parts[part], member.start, name)
         parts[part] = member.start
         places.parts.append(part)
         places.data.append(member.data)
@@ -108,8 +109,7 @@ def pass_over(
 
 
 def check_tail(path: Path, at: int, size: int, name: str) -> None:
-    """Refuse an archive whose last member is not followed by zeros alone, to the end of the file,
-    and not too many."""
+    """Raise if anything but a moderate number of zeros follows the last member."""
     where = f"{name}, byte {at}"
     if size - at < BLOCK:
         raise DataError(
@@ -117,35 +117,36 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
         )
     if size - at > _TAIL:
         raise DataError(
-            f"{size - at:,} bytes follow the end of the archive: it was not written or copied to "
-            "its end, or "
-            "something was appended",
+            f"{size - at:,} bytes follow the end of the archive: it was not written or copied "
+            "completely, or something was appended",
             where=where,
         )
     with sidecar.storage(path):
         rest = seams.world.store.read(str(path), at, size - at)
     if len(rest) != size - at or rest.count(0) != len(rest):
         raise DataError(
-            "data follows the end of the archive: several archives in one file must be read as "
-            "files of their own, "
-            "or written anew as one",
+            "data follows the end of the archive: split several archives in one file into "
+            "separate files, or write them again as one",
             where=where,
         )
 
 
 def foreign(path: Path, stat: Stat) -> Path | None:
-    """The index that Energon left beside an archive, where it can stand for our own.
+    """Return the index that Energon left beside an archive, if it can replace Penstock's.
 
-    It must be newer than the archive, and its offsets must rise in whole blocks from the first
-    sample up to the zeros that end the archive. What it says of samples in between is checked when
-    they are read.
+    It must be newer than the archive, and its offsets must increase in full blocks from the first
+    sample to the zeros that end the archive. Reading a sample checks its own entry.
     """
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
         return None
-    found = sidecar.stat(index)
-    most = 8 * (stat.size // BLOCK + 2)  # every sample has a header
-    if found.mtime < stat.mtime or found.size % 8 or not 16 <= found.size <= most:
+    index_stat = sidecar.stat(index)
+    max_size = 8 * (stat.size // BLOCK + 2)  # every sample has a header
+    if (
+        index_stat.mtime < stat.mtime
+        or index_stat.size % 8
+        or not 16 <= index_stat.size <= max_size
+    ):
         return None
     offsets = foreign_offsets(index)
     if offsets[0] < 0 or bool((np.diff(offsets) <= 0).any()) or bool((offsets % BLOCK).any()):
@@ -165,19 +166,19 @@ def foreign(path: Path, stat: Stat) -> Path | None:
 
 
 def foreign_offsets(index: Path) -> Ints:
-    """The offsets in an index of Energon: of the samples, and of the end."""
+    """Read an index of Energon: the offsets of the samples, and of the end."""
     with sidecar.storage(index):
         return np.frombuffer(seams.world.store.read(str(index)), "=u8").astype(np.int64)
 
 
 def digests(keys: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """Eight bytes for each key, to find samples by."""
-    found = b"".join(
+    """Return an eight-byte digest of each key, by which samples are found."""
+    data = b"".join(
         hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
         for key in keys
     )
-    return np.frombuffer(found, "<u8")
+    return np.frombuffer(data, "<u8")
 
 
-def _twice(what: str, first: int, again: int, name: str) -> DataError:
+def _duplicate_error(what: str, first: int, again: int, name: str) -> DataError:
     return DataError(f"{what} (first at byte {first}, again at byte {again})", where=name)

@@ -1,9 +1,8 @@
-"""Sums of lengths that are kept: mapped, looked at a few pages at a time, and only these compared
-with checksums.
+"""Stored sums of lengths: memory-mapped, and checked page by page.
 
-A file of them is 64-bit numbers in blocks of 4 KiB: one block that says the least length, how many
-sums there are and how many make a run; the sums of the runs; the sums. So a process that finds 80
-MB of them has opened them in a millisecond, and what a far question adds up are sums of runs and
+The file consists of 64-bit numbers in blocks of 4 KiB. One block stores the smallest length, the
+number of sums, and the number of sums per run. The sums of the runs follow, then the sums. A
+process therefore opens a file of 80 MB in a millisecond, and a distant query adds sums of runs and
 the sums of one run.
 """
 
@@ -25,15 +24,14 @@ _BLOCK = sums.BLOCK // 8  # numbers
 
 
 class Added(NamedTuple):
-    """Sums of the lengths of blocks of samples, for each of some columns, and the least of these
-    lengths."""
+    """Sums of the lengths of blocks of samples, per column, and the smallest length."""
 
     sums: Ints
     least: int
 
 
 class Totals:
-    """Sums in memory: `int64[blocks, columns]`, and those of every `run` blocks.
+    """Sums in memory: `int64[blocks, columns]`, and the sums of every `run` blocks.
 
     >>> totals = Totals(Added(np.array([[5], [6], [2]]), 1), 2)
     >>> totals.before(3).tolist(), totals.holding(11), totals.some(1, 3).ravel().tolist()
@@ -56,20 +54,22 @@ class Totals:
 
     @property
     def whole(self) -> Ints:
-        """The sum of all, of each column."""
+        """The total of each column."""
         return self._starts[-1]
 
     def some(self, start: int, stop: int) -> Ints:
-        """Neighbouring sums."""
+        """Return a range of sums."""
         return self._sums[start:stop]
 
     def before(self, block: int) -> Ints:
-        """What all blocks before one hold, of each column."""
+        """Return the total of all blocks before one, per column."""
         return self._begins[block]
 
     def holding(self, token: int) -> tuple[int, int]:
-        """The last block that begins at a token or before it, counted over all columns; the tokens
-        before it."""
+        """Return the block that contains a token, and the number of tokens before the block.
+
+        Tokens are counted over all columns.
+        """
         run = min(
             max(int(np.searchsorted(self._tokens, token, side="right")) - 1, 0), len(self.runs) - 1
         )
@@ -81,10 +81,10 @@ class Totals:
 
 
 class Mapped(Totals):
-    """The same of a file. What is found damaged, now or later, is made again."""
+    """Sums in a file; damage found now or later causes a rebuild."""
 
     def __init__(self, target: Path, origin: Path, make: Callable[[], Added], run: int) -> None:
-        self._place, self._make, self._each = (target, origin), make, run
+        self._place, self._make, self._run_length = (target, origin), make, run
         try:
             self._open(False)
         except DataError:
@@ -94,21 +94,21 @@ class Mapped(Totals):
         target, origin = self._place
 
         def write(file: BinaryIO) -> None:
-            _write(file, self._make(), self._each)
+            _write(file, self._make(), self._run_length)
 
-        sidecar.copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
-        _, checks = sidecar.body(sidecar.stamp_of(target), sidecar.TOTALS, origin)
+        sidecar.ensure_copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
+        _, checks = sidecar.read_body(sidecar.stamp_path(target), sidecar.TOTALS, origin)
         with sidecar.storage(target), target.open("rb") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._checks = np.frombuffer(checks, "<u4")
         self._seen = np.zeros(len(self._checks), np.bool_)
         numbers = np.frombuffer(self._bytes[: len(self._bytes) // 8 * 8], "<i8")
         self._compare(0, 1)
-        least, many, run, begin = numbers[:4].tolist()
-        self._compare(0, begin)
-        runs = numbers[_BLOCK : _BLOCK - (-many // run)]
-        self._first = begin
-        self._set(numbers[begin : begin + many].reshape(-1, 1), runs.reshape(-1, 1), least, run)
+        least, count, run, first = numbers[:4].tolist()
+        self._compare(0, first)
+        runs = numbers[_BLOCK : _BLOCK - (-count // run)]
+        self._first = first
+        self._set(numbers[first : first + count].reshape(-1, 1), runs.reshape(-1, 1), least, run)
 
     def before(self, block: int) -> Ints:
         run = min(block // self.run, len(self.runs))
@@ -122,7 +122,7 @@ class Mapped(Totals):
         return super().some(start, stop)
 
     def _compare(self, start: int, stop: int) -> None:
-        """Compare the blocks of some numbers, those that were not looked at before."""
+        """Compare the blocks of some numbers with their checksums, each block once."""
         first, last = start // _BLOCK, -(-stop // _BLOCK)
         if not self._seen[first:last].all():
             blocks = self._bytes[first * sums.BLOCK : last * sums.BLOCK]
@@ -130,15 +130,15 @@ class Mapped(Totals):
             self._seen[first:last] = True
 
 
-def _in_runs(found: Ints, run: int) -> Ints:
-    return np.add.reduceat(found, np.arange(0, len(found), run), axis=0)
+def _in_runs(sums_of_blocks: Ints, run: int) -> Ints:
+    return np.add.reduceat(sums_of_blocks, np.arange(0, len(sums_of_blocks), run), axis=0)
 
 
 def _write(file: BinaryIO, added: Added, run: int) -> None:
     runs = _in_runs(added.sums.reshape(-1), run)
-    begin = _BLOCK * (1 - (-len(runs) // _BLOCK))
-    head = np.zeros(begin, "<i8")
-    head[:4] = added.least, added.sums.size, run, begin
+    first = _BLOCK * (1 - (-len(runs) // _BLOCK))
+    head = np.zeros(first, "<i8")
+    head[:4] = added.least, added.sums.size, run, first
     head[_BLOCK : _BLOCK + len(runs)] = runs
     file.write(head.tobytes())
     for part in np.array_split(added.sums.reshape(-1), 1 + added.sums.size // (1 << 20)):

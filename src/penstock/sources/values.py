@@ -1,11 +1,13 @@
-"""Values as canonical text: equal values have one spelling in every process, whatever their
-addresses and hashes are.
+"""Canonical text of values: equal values have the same text in every process.
 
-Plain JSON is spelled by the encoder at once. Arrays and bytes count by their content, sets and
-mappings whatever their order is, objects by their attributes without caches, or else by what
-`pickle` stores; bound methods also by their object, masked arrays by their mask, tables by their
-labels and types, lambdas by their bytecode. Of what has no content that can be read, only the type
-counts.
+Addresses and hash seeds have no influence. The rules:
+
+- The JSON encoder writes plain JSON directly.
+- Arrays and bytes count by their content; sets and mappings regardless of their order.
+- Objects count by their attributes without caches, or else by what `pickle` stores.
+- Bound methods also count by their object, masked arrays by their mask, tables by their labels and
+  types, lambdas by their bytecode.
+- Values without readable content count by their type alone.
 """
 
 from __future__ import annotations
@@ -27,13 +29,10 @@ import numpy as np
 
 from ..engine.base.machine import seeded_like
 
-_DEPTHS = 12, 4, 2  # objects inside objects that are looked into: fewer where there are too many
-_VALUES, _FEWEST = (
-    1 << 18,
-    1 << 9,
-)  # that are looked at in all items with cycles, and at least in each
-_VALUE = 64  # what one of them costs, in bytes of plain values
-_OBJECT = 4096  # what spelling an object costs, in bytes of plain values
+_DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
+_VALUES, _FEWEST = 1 << 18, 1 << 9  # values to examine in all items with cycles, and in each
+_VALUE = 64  # cost of one of them, in bytes of plain values
+_OBJECT = 4096  # cost of spelling an object, in bytes of plain values
 _REPR = (
     "datetime",
     "decimal",
@@ -45,18 +44,14 @@ _REPR = (
 _FRAMES = ("pandas", "polars", "pyarrow")
 _PLAIN = str | bytes | int | float | complex | PurePath | np.generic
 _BUILT_IN = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
-_KINDS = 16  # entries of a container whose types count each, with what they hold
-_KIND_DEPTH, _KIND_VALUES = (
-    12,
-    1 << 12,
-)  # containers inside containers, and values of an item, whose types count
-_CACHES = ("cache", "memo", "lazy")  # in the names of attributes
+_KINDS = 16  # entries of a container whose types count individually
+_KIND_DEPTH, _KIND_VALUES = 12, 1 << 12  # nesting depth and values of an item whose types count
+_CACHES = ("cache", "memo", "lazy")  # parts of the names of cache attributes
 _TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
 
 
 class Speller:
-    """Spells values, and counts what that costs. `content` gives the digest of an array or of
-    bytes.
+    """Writes values as canonical text, and counts the cost; `content` digests arrays and bytes.
 
     >>> Speller(lambda data: "digest").spelled([{"b": {3, 1}, "a": b"x"}])
     b'[{"a": ["bytes", "digest"], "b": ["set", ["1", "3"]]}]'
@@ -64,27 +59,24 @@ class Speller:
 
     def __init__(self, content: Callable[[Any], str | None]) -> None:
         self._content, self.cost = content, 0
-        self._left, self._rest = (
-            0,
-            _VALUES,
-        )  # values that may still be looked at: of an item, and of all
+        self._left, self._rest = 0, _VALUES  # values left to examine: of an item, and of all
         self._depths = _DEPTHS
-        self._above = list[
-            int
-        ]()  # the objects that hold the one that is being spelled, by their identity
+        self._above = list[int]()  # ids of the objects that contain the present one
 
     def spelled(self, items: Sequence[Any]) -> bytes:
-        """The text of some values."""
+        """Return the text of some values."""
         try:
             return json.dumps(items, default=self._plain, sort_keys=True).encode()
-        except Exception:  # keys that are no texts, cycles, objects that throw when they are asked
+        except Exception:  # keys that are no texts, cycles, objects whose attributes raise
             return "".join(map(self._alone, items)).encode()
 
     def _alone(self, item: Any) -> str:
-        """One item, down to a depth at which it has few values; the items after it are spelled to
-        that depth."""
+        """Return the text of one item, at a depth with few enough values.
+
+        Later items use the same depth.
+        """
         for number, depth in enumerate(self._depths):
-            self._left, self._above = (most := max(_FEWEST, self._rest >> 4)), []
+            self._left, self._above = (budget := max(_FEWEST, self._rest >> 4)), []
             try:
                 text = json.dumps(self._limited(item, depth))
             except _TooManyError:
@@ -92,60 +84,58 @@ class Speller:
             except Exception:
                 break
             finally:
-                self.cost += _VALUE * (most - self._left)
-                self._rest -= most - self._left
+                self.cost += _VALUE * (budget - self._left)
+                self._rest -= budget - self._left
             self._depths = self._depths[number:]
             return text
         return _outside(item)
 
-    def _limited(self, thing: Any, depth: int) -> Any:
-        """A value as JSON, down to a depth. What holds itself is named there by how far above it
-        lies."""
-        if isinstance(thing, bool | int | float | str | None):
-            return thing
+    def _limited(self, value: Any, depth: int) -> Any:
+        """Return a value as JSON down to a depth; a cycle becomes the distance to its start."""
+        if isinstance(value, bool | int | float | str | None):
+            return value
         self._left -= 1
         if not self._left:
             raise _TooManyError
-        if id(thing) in self._above:
-            return f"above:{self._above[::-1].index(id(thing))}"
+        if id(value) in self._above:
+            return f"above:{self._above[::-1].index(id(value))}"
         if not depth:
-            return _outside(thing)
-        self._above.append(id(thing))
+            return _outside(value)
+        self._above.append(id(value))
         try:
-            return self._inside(thing, depth - 1)
+            return self._inside(value, depth - 1)
         except _TooManyError:
             raise
-        except Exception:  # a part that throws when it is asked does not hide the others
-            return _outside(thing)
+        except Exception:  # a part that raises does not hide the others
+            return _outside(value)
         finally:
             self._above.pop()
 
-    def _inside(self, thing: Any, depth: int) -> Any:
-        if isinstance(thing, list | tuple):
-            return [self._limited(one, depth) for one in cast("Sequence[Any]", thing)]
-        if isinstance(thing, dict):
-            pairs = cast("dict[Any, Any]", thing).items()
+    def _inside(self, value: Any, depth: int) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._limited(part, depth) for part in cast("Sequence[Any]", value)]
+        if isinstance(value, dict):
+            pairs = cast("dict[Any, Any]", value).items()
             spelled = (
-                (json.dumps(self._limited(key, depth)), self._limited(one, depth))
-                for key, one in pairs
+                (json.dumps(self._limited(key, depth)), self._limited(part, depth))
+                for key, part in pairs
             )
             return sorted(spelled, key=lambda pair: pair[0])
-        if isinstance(thing, Set):
+        if isinstance(value, Set):
             return [
                 "set",
                 sorted(
-                    json.dumps(self._limited(one, depth)) for one in cast("Iterable[Any]", thing)
+                    json.dumps(self._limited(part, depth)) for part in cast("Iterable[Any]", value)
                 ),
             ]
-        return self._limited(self._plain(thing), depth)
+        return self._limited(self._plain(value), depth)
 
     def _plain(self, thing: Any) -> Any:
-        """Return a value that JSON lacks as one that it has, or as a plainer one."""
+        """Convert a value that JSON lacks to one that it has, or to a simpler one."""
         kind = type(cast(object, thing))
         if isinstance(thing, np.generic):
-            if (
-                dtype := cast(Any, thing).dtype
-            ).kind in "mM":  # as `item`, units that Python lacks are integers
+            dtype = cast(Any, thing).dtype
+            if dtype.kind in "mM":  # `item` returns integers for units that Python lacks
                 return [str(dtype), int(cast(Any, thing).view(np.int64))]
             value = cast(Any, thing).item()
             return repr(cast(Any, value)) if isinstance(value, np.generic) else value
@@ -168,7 +158,7 @@ class Speller:
             return [kind.__name__, self._content(cast(object, thing))]
         if isinstance(thing, Set):
             if not _is_flat(thing):
-                # what refers to itself by way of a set is only found out down to a depth
+                # a cycle through a set is only found down to a depth
                 raise _TooManyError
             return [
                 "set",
@@ -177,7 +167,7 @@ class Speller:
         if isinstance(thing, Enum):
             return [kind.__qualname__, thing.name]
         if isinstance(thing, PurePath):
-            return [*thing.parts[-2:]]  # the same files may lie in another folder
+            return [*thing.parts[-2:]]  # the folder may differ between machines
         if (root := kind.__module__.partition(".")[0]) in _REPR:
             return repr(thing)
         if root in _TENSORS and getattr(thing, "is_nested", False):
@@ -207,10 +197,10 @@ class Speller:
         return self._object(thing, kind)
 
     def _object(self, thing: Any, kind: type) -> Any:
-        """An object by what it holds."""
+        """Return the content of an object."""
         if isinstance(thing, partial):
-            made = cast("partial[Any]", thing)
-            return ["partial", made.func, made.args, made.keywords]
+            partial_object = cast("partial[Any]", thing)
+            return ["partial", partial_object.func, partial_object.args, partial_object.keywords]
         if isinstance(thing, FunctionType):
             cells = [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
             code = _code(thing.__code__) if thing.__name__ == "<lambda>" else []
@@ -238,32 +228,31 @@ class Speller:
                 for name, value in _attributes(thing, kind).items()
                 if name not in fields
             }
-            held = others | {
+            attributes = others | {
                 name: getattr(thing, name, None) for name, counts in fields.items() if counts
             }
-            return [kind.__qualname__, held, self.kinds(held, attributes=False)]
+            return [kind.__qualname__, attributes, self.kinds(attributes, attributes=False)]
         if (
             isinstance(kind.__reduce__, FunctionType)
-            and (made := _pickled(thing, kind)) is not None
+            and (partial_object := _pickled(thing, kind)) is not None
         ):
-            return [
-                _outside(thing),
-                made,
-            ]  # its class says what makes it again: other attributes are of this process
-        held = _attributes(thing, kind)
+            # Its class defines what reconstructs it; other attributes belong to this process.
+            return [_outside(thing), partial_object]
+        attributes = _attributes(thing, kind)
         if isinstance(thing, Sequence):
             items = [*cast("Sequence[Any]", thing)]
-            return [kind.__qualname__, *items, *([held] if held else [])]
+            return [kind.__qualname__, *items, *([attributes] if attributes else [])]
         return (
-            [_outside(thing), held, self.kinds(held, attributes=False)]
-            if held
+            [_outside(thing), attributes, self.kinds(attributes, attributes=False)]
+            if attributes
             else [_outside(thing), _pickled(thing, kind)]
         )
 
     def kinds(self, thing: Any, attributes: bool = True) -> Any:
-        """Return what `spelled` leaves out of a value and its parts: the types of containers,
-        numbers and keys, the fields of named tuples, and the attributes of subclasses of
-        containers, texts and numbers.
+        """Return the types that `spelled` omits.
+
+        These are the types of containers, numbers and keys, the fields of named tuples, and the attributes
+        of subclasses of containers, texts and numbers.
 
         >>> Speller(str).kinds([(1, 2.0), {1: True}])
         ['list', ['tuple', 'int', 'float'], ['dict', 'int', 'bool']]
@@ -286,35 +275,39 @@ class Speller:
                 return name
             if isinstance(thing, list | tuple):
                 items = cast("Sequence[Any]", thing)
-                each = [inside(one, depth - 1) for one in items[:_KINDS]]
+                entries = [inside(part, depth - 1) for part in items[:_KINDS]]
                 return [
                     name,
-                    *each,
+                    *entries,
                     *sorted(
-                        {type(one).__name__ for one in items[_KINDS:_KIND_VALUES]} - {*_texts(each)}
+                        {type(part).__name__ for part in items[_KINDS:_KIND_VALUES]}
+                        - {*_texts(entries)}
                     ),
                 ]
             if isinstance(thing, dict):
                 pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
-                parts = ((type(key).__name__, inside(one, depth - 1)) for key, one in pairs)
+                parts = ((type(key).__name__, inside(part, depth - 1)) for key, part in pairs)
                 return [name, *(part for pair in parts for part in pair)]
             return name
 
         return inside(thing, _KIND_DEPTH)
 
     def _subclass(self, thing: Any, kind: type[Any]) -> Any:
-        """The name of a type that extends one of Python's, with the fields and the attributes of
-        the value."""
+        """Return the name of a subclass of a built-in type, with its fields and attributes."""
         fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(thing, tuple) else []
         if isinstance(thing, Enum) or getattr(cast(Any, thing), "__dict__", None) is thing:
             return kind.__name__
-        held = _attributes(thing, kind)
-        told = [self.spelled([held]).decode()] if held else []
-        return [kind.__name__, *fields, *told] if fields or told else kind.__name__
+        attributes = _attributes(thing, kind)
+        attribute_texts = [self.spelled([attributes]).decode()] if attributes else []
+        return (
+            [kind.__name__, *fields, *attribute_texts]
+            if fields or attribute_texts
+            else kind.__name__
+        )
 
 
 class _TooManyError(Exception):
-    """An item has more values than are looked at."""
+    """An item has more values than may be examined."""
 
 
 def _is_flat(thing: Any) -> bool:
@@ -331,19 +324,20 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _attributes(thing: Any, kind: type) -> dict[str, Any]:
-    """Return the attributes of an object that are not None, without caches and what is computed
-    from others."""
-    held = {name: value for name, value in _held(thing, kind).items() if value is not None}
+    """Return the attributes of an object that are not None, without caches and computed ones."""
+    attributes = {
+        name: value for name, value in _all_attributes(thing, kind).items() if value is not None
+    }
     return {
         name: value
-        for name, value in held.items()
+        for name, value in attributes.items()
         if not _is_cache(str(name), value)
         and not isinstance(getattr(kind, name, None), cached_property)
     }
 
 
-def _held(thing: Any, kind: type) -> dict[str, Any]:
-    """All attributes of an object."""
+def _all_attributes(thing: Any, kind: type) -> dict[str, Any]:
+    """Return all attributes of an object."""
     slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
     return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(
         thing, "__dict__", {}
@@ -351,24 +345,22 @@ def _held(thing: Any, kind: type) -> dict[str, Any]:
 
 
 def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
-    """Return the fields of a dataclass, and whether they count when values are compared; those of
-    `attrs` too."""
+    """Return the fields of a dataclass or `attrs` class, and whether each counts in comparisons."""
     if dataclasses.is_dataclass(thing):
         return {field.name: field.compare for field in dataclasses.fields(thing)}
-    made = kind.__dict__.get("__attrs_attrs__")
-    return None if made is None else {field.name: bool(field.eq) for field in made}
+    attrs_fields = kind.__dict__.get("__attrs_attrs__")
+    return None if attrs_fields is None else {field.name: bool(field.eq) for field in attrs_fields}
 
 
 def _is_cache(name: str, value: Any) -> bool:
     if any(word in name.lower() for word in _CACHES) or seeded_like(value) is not None:
         return True
-    return "hash" in name.lower() and isinstance(
-        value, int
-    )  # of Python, hashes differ in each process
+    # Python's hashes differ between processes.
+    return "hash" in name.lower() and isinstance(value, int)
 
 
 def _code(code: CodeType) -> list[Any]:
-    """Return what a lambda does: its bytecode, names and constants."""
+    """Return the code of a lambda: bytecode, names and constants."""
     consts = [_code(const) if isinstance(const, CodeType) else const for const in code.co_consts]
     return [code.co_code, [*code.co_names], consts]
 
@@ -391,7 +383,7 @@ def _labels(thing: Any, root: str) -> list[Any]:
 
 
 def _texts(kinds: Iterable[Any]) -> Iterator[str]:
-    """Return the names of types that were told, of containers the outer one."""
+    """Yield the names of types; of a container, that of the outermost."""
     for kind in kinds:
         while isinstance(kind, list):
             kind = cast("list[Any]", kind)[0]
@@ -399,17 +391,17 @@ def _texts(kinds: Iterable[Any]) -> Iterator[str]:
 
 
 def _pickled(thing: Any, kind: type) -> Any:
-    """Return what `pickle` makes an object of again, such as a compiled expression; None if it
-    cannot be pickled."""
+    """Return what `pickle` stores of an object, or None if it cannot be pickled."""
     try:
         reduce: Any = copyreg.dispatch_table.get(kind)
-        made: Any = reduce(thing) if reduce else thing.__reduce_ex__(4)
+        reduced: Any = reduce(thing) if reduce else thing.__reduce_ex__(4)
     except Exception:  # files, locks, results of matches
         return None
-    if isinstance(made, str):
-        return made
+    if isinstance(reduced, str):
+        return reduced
     return [
-        [*cast("Iterator[Any]", part)] if isinstance(part, Iterator) else part for part in made[1:]
+        [*cast("Iterator[Any]", part)] if isinstance(part, Iterator) else part
+        for part in reduced[1:]
     ]
 
 
@@ -418,7 +410,7 @@ def _names(slots: str | Iterable[str]) -> Iterable[str]:
 
 
 def _tensor(thing: Any) -> Any:
-    """The bytes of a tensor as an array; None for what is none."""
+    """Return the bytes of a tensor as an array, or None for other values."""
     if hasattr(thing, "detach"):
         torch = sys.modules["torch"]
         flat = thing.detach().to_dense().resolve_conj().resolve_neg().cpu().reshape(-1)

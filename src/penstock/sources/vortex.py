@@ -1,4 +1,4 @@
-"""Vortex files, through their own package: rows by number, as those of Arrow files."""
+"""Vortex files, read at random through their own package; rows are as in Arrow files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
-from .checked import Checked, Wanted
+from .checksummed import ChecksummedFile, OpenRequest
 from .kinds import kinds_of
 from .rows import arrow, together
 from .unify import Conform
 
-_AT_ONCE = 8  # reads under way
-_KEPT = 64 << 20  # bytes as they lie in files, of all files of a source
+_CONCURRENT_READS = 8
+_SEGMENT_CACHE = 64 << 20  # bytes of encoded segments, of all files of a source
 
 
 class Vortex(OfColumns):
-    """One file. Its package decodes what the wanted rows need of the columns that are asked for."""
+    """One file; its package decodes the parts of columns that the rows need."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._data, self._shared, self._origin = wanted.data, wanted.shared, wanted.origin
-        self._stat = sidecar.stat(wanted.path)
+    def __init__(self, request: OpenRequest) -> None:
+        self._data, self._shared, self._origin = request.data, request.shared, request.origin
+        self._stat = sidecar.stat(request.path)
         with self._file() as file:
             if not hasattr(file.dtype, "names"):
                 raise DataError(
@@ -40,36 +40,35 @@ class Vortex(OfColumns):
                 len(file),
                 file.dtype.to_arrow_schema(),
             )
-        if missing := [column for column in wanted.columns or () if column not in names]:
+        if missing := [column for column in request.columns or () if column not in names]:
             raise ConfigError(
                 f"{self._origin}: there is no column {missing[0]!r}; the columns are "
                 f"{', '.join(names)}"
             )
-        self.columns = names if wanted.columns is None else list(wanted.columns)
+        self.columns = names if request.columns is None else list(request.columns)
         self.types = kinds_of(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """The rows at `indices`, each decoded once."""
-        with sidecar.still(self._data.path, self._stat, name=str(self._origin)):
+        """Return the rows at `indices`, decoding each once."""
+        with sidecar.unchanged_during(self._data.path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
-            rows, places = np.unique(indices, return_inverse=True)
+            rows, inverse = np.unique(indices, return_inverse=True)
             with self._file() as file:
-                asked = self._module().array(arrow().array(rows.astype(np.uint64)))
-                table = file.scan(self.columns, indices=asked).read_all().to_arrow_table()
+                row_array = self._module().array(arrow().array(rows.astype(np.uint64)))
+                table = file.scan(self.columns, indices=row_array).read_all().to_arrow_table()
                 table = Conform(table.schema, None, self._origin)(table)
                 if len(table) != len(rows):
                     raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
-                some = None if np.array_equal(rows, indices) else places
-                return of_batch(together([table]), some, Form(table.schema), views=True)
+                positions = None if np.array_equal(rows, indices) else inverse
+                return of_batch(together([table]), positions, Form(table.schema), views=True)
 
     @contextlib.contextmanager
     def _file(self) -> Generator[Any]:
-        """The file as its package has it; what went wrong where bytes were read is not told as an
-        error of it."""
+        """Open the file in its package; an error while reading bytes replaces the package's error."""
         with named(self._origin):
             reader = _Bytes(self._data, self._stat.size)
             try:
@@ -78,17 +77,19 @@ class Vortex(OfColumns):
                 )
                 yield file
             except Exception as error:
-                failed, reader.failed = reader.failed, None
-                if failed is not None:
-                    raise failed from error
+                read_error, reader.failed = reader.failed, None
+                if read_error is not None:
+                    raise read_error from error
                 raise
 
     def _opened(self, reader: _Bytes) -> tuple[_Bytes, Any]:
         module = self._module()
-        kept = self._shared.files.get("vortex", lambda: (1, module.SegmentCache(_KEPT)))
+        segments = self._shared.files.get(
+            "vortex", lambda: (1, module.SegmentCache(_SEGMENT_CACHE))
+        )
         key = f"{self._data.path} {self._stat}"
         return reader, module.open_readable(
-            reader, concurrency=_AT_ONCE, segment_cache=kept, cache_key=key
+            reader, concurrency=_CONCURRENT_READS, segment_cache=segments, cache_key=key
         )
 
     def _module(self) -> Any:
@@ -99,22 +100,24 @@ class Vortex(OfColumns):
 
 
 class _Bytes:
-    """The bytes of a file for the package, which reads from several threads. It knows those who
-    hold it weakly only: a circle through the package would never be freed."""
+    """The bytes of a file for the package, which reads from several threads.
 
-    def __init__(self, data: Checked, size: int) -> None:
+    It references the file weakly, because a cycle through the package would never be freed.
+    """
+
+    def __init__(self, data: ChecksummedFile, size: int) -> None:
         self._data, self._size = weakref.ref(data), size
         self.failed: PenstockError | None = None
 
     def size(self) -> int:
-        """The size of the file."""
+        """Return the size of the file."""
         return self._size
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """So many bytes, compared with their checksums where there are any."""
+        """Return `length` bytes, compared with their checksums if there are any."""
         data = self._data()
         if data is None:
-            raise ValueError("the source is gone")
+            raise ValueError("the source was deleted")
         try:
             return data.read(offset, length)
         except PenstockError as error:
@@ -122,6 +125,6 @@ class _Bytes:
             raise
 
 
-def open_vortex(wanted: Wanted, /) -> Vortex:
-    """The rows of one file."""
-    return Vortex(wanted)
+def open_vortex(request: OpenRequest, /) -> Vortex:
+    """Open one file."""
+    return Vortex(request)

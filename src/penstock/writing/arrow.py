@@ -18,7 +18,7 @@ from ..dataset import Dataset
 from ..engine.base.dtypes import is_untyped
 from ..errors import DataError
 from ..sources.rows import arrow, numpy_dtype
-from ..sources.store import KEYS
+from ..sources.saved_dataset import KEYS
 from ..types import Json
 from .exact import alike, culprit, exact, native, retyped, typed, unfit
 from .tables import encoded

@@ -100,7 +100,7 @@ def _written(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     for what in ("lines", "lengths"):
         with sidecar.storage(path):
             world.disk.unlink(
-                sidecar.place(path, None, what)
+                sidecar.index_path(path, None, what)
             )  # what was kept of another file of this name
     write_whole(path, data)
     return path

@@ -28,8 +28,8 @@ from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
+from ..sources.saved_dataset import MANIFEST
 from ..sources.sidecar import storage
-from ..sources.store import MANIFEST
 from .arrow import columns_of
 from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
 

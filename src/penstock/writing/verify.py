@@ -20,7 +20,7 @@ from ..errors import PenstockError
 from ..sources import open_files
 from ..sources.chain import Chain
 from ..sources.paths import find
-from ..sources.store import MANIFEST, says_itself
+from ..sources.saved_dataset import MANIFEST, is_saved_dataset
 from ..types import Source
 
 _ROWS = 1_000  # samples of a job
@@ -103,7 +103,10 @@ def verify(
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found, problems = find(given), list[Problem]()
     digests = [
-        each for path in given if says_itself(path) for each in _manifest(Path(path).expanduser())
+        each
+        for path in given
+        if is_saved_dataset(path)
+        for each in _manifest(Path(path).expanduser())
     ]
     for bad in compute("compare digests", "files", _digest, digests, executor, workers):
         problems += bad

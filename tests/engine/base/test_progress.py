@@ -316,11 +316,11 @@ def test_what_is_read_in_chunks_tells_bytes(
     from tests.stores import servers
 
     from penstock.engine.base import progress
-    from penstock.sources import checked, convert, index_files
+    from penstock.sources import checksummed, convert, index_files
 
     monkeypatch.setattr(progress, "_QUIET", 0)
     monkeypatch.setattr(convert, "_PIECE", 8 << 10)
-    monkeypatch.setattr(checked.sums, "CHUNK", 8 << 10)
+    monkeypatch.setattr(checksummed.sums, "CHUNK", 8 << 10)
     table = pa.table({"n": range(10_000)})
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
         writer.write_table(table)

@@ -16,7 +16,7 @@ from example_counts import rounds
 from leak_check import our_threads
 from penstock.engine.runtime.ahead import Ahead
 from penstock.engine.streams.stream import Tap
-from penstock.sources.held import Held
+from penstock.sources.lru import LRUCache
 from signals import Handler, alarms, children, handled, interrupted
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
@@ -325,11 +325,11 @@ def test_what_is_under_way_is_counted_once_more_after_an_interrupt() -> None:
 
 
 def test_a_cache_is_not_stuck_where_its_maker_was_interrupted() -> None:
-    def get(held: Held) -> str:
+    def get(held: LRUCache) -> str:
         return held.get("key", lambda: (1, "made"))
 
     for k in range(1, 100):
-        held = Held(limit=10)
+        held = LRUCache(limit=10)
         try:
             interrupted(k, partial(get, held))
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...inputs import from_iterable
 from ...sources.columnar import Parquet
-from ...sources.held import Held, Shared
+from ...sources.lru import LRUCache, SharedCaches
 from ...sources.paths import find
 from ...types import Json
 from .iter_dataset import IterDataset
@@ -60,7 +60,7 @@ class Rows:
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
         """The rows from `row` on."""
-        file = Parquet(Path(self.path), columns=self.columns, shared=Shared(Held(4), Held(1)))
+        file = Parquet(Path(self.path), columns=self.columns, shared=SharedCaches(LRUCache(4), LRUCache(1)))
         for start in range(row, len(file), _ROWS):
             yield from file.read(np.arange(start, min(start + _ROWS, len(file))))
 

@@ -127,7 +127,7 @@ def compared(
 def _rows_again(source: Any) -> str:
     """Digests of the few rows by which a source is known."""
     return (
-        source.rows_again()
+        source.reread_digest()
         if isinstance(source, Memory)
         else str(_sample(source, len(source))["rows"])
     )

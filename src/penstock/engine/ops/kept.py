@@ -55,10 +55,10 @@ def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], run: int = 
 def _origin(text: bytes) -> Path | None:
     """A small file that says what is kept beside it; None where there is no place for it."""
     name = hashlib.blake2b(text, digest_size=12).hexdigest()
-    at = sidecar.folder(Path("/sums") / name, None) / "what.json"
+    at = sidecar.cache_folder(Path("/sums") / name, None) / "what.json"
     try:
         if not at.exists() or at.read_bytes() != text:
-            with sidecar.locked(at.parent) as alone, seams.world.disk.create(at, alone) as file:
+            with sidecar.lock_folder(at.parent) as alone, seams.world.disk.create(at, alone) as file:
                 file.write(text)
     except OSError:
         return None

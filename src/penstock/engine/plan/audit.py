@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...sources.filed import Keys, filed
+from ...sources.row_files import SampleKeys, row_files_of
 from ...sources.rows import arrow
 from ...types import Flags, Ints
 from ..base.progress import Progress
@@ -129,9 +129,8 @@ class Audit:
 
     @cached_property
     def _files(self) -> tuple[list[Any], list[str], Ints]:
-        """Return the file indexes of each leaf, all files, and the number of the first of each
-        leaf."""
-        known = [filed(leaf.source) for leaf in self._leaves]
+        """Return the file index of each leaf, all files, and the first file of each leaf."""
+        known = [row_files_of(leaf.source) for leaf in self._leaves]
         paths = [[str(path) for path in source.paths] if source else [] for source in known]
         return (
             known,
@@ -140,8 +139,8 @@ class Audit:
         )
 
     @cached_property
-    def _keys(self) -> list[Keys]:
-        return [Keys(leaf.source, self._key) for leaf in self._leaves] if self._key else []
+    def _keys(self) -> list[SampleKeys]:
+        return [SampleKeys(leaf.source, self._key) for leaf in self._leaves] if self._key else []
 
     def _batch(self, taken: Taken) -> Any:
         pa = arrow()
@@ -179,7 +178,7 @@ class Audit:
         file, row = np.full(len(taken.leaf), -1), np.zeros(len(taken.leaf), np.int64)
         for leaf, mine in by_leaf(taken.leaf):
             if (source := known[leaf]) is not None:
-                part, row[mine] = source.lying(taken.index[mine])
+                part, row[mine] = source.file_rows(taken.index[mine])
                 file[mine] = part + first[leaf]
         return file, row
 

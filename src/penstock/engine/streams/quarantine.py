@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import ConfigError, DataError, GivenUpError, StateError
-from ...sources.filed import file_and_row
+from ...sources.row_files import file_and_row
 from ...types import Ints
 from ..base.random import key_of
 from ..base.rows import HOLE, Rows, join_rows

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError, DataError, Skip, is_missing_file, no_end
-from ...sources.filed import row_of
+from ...sources.row_files import row_of
 from ...types import Ints, Shards, Source, Transform, Vectorised
 from ..base.columnar import Columnar, Columnwise
 from ..base.fallback import log_fallback

@@ -1,9 +1,8 @@
-"""Token stores: documents that lie end to end in flat files, as those who write them lay them
-out."""
+"""Token stores: documents concatenated in flat files, as several tools write them."""
 
 from __future__ import annotations
 
-from .file import TokenFile, lengths_of_files, of_one_type, open_tokens
+from .file import TokenFile, lengths_of_files, open_tokens, require_same_dtype
 from .forms import Ids
 from .levanter import is_cache, open_cache
 from .windows import Windows
@@ -14,7 +13,7 @@ __all__ = [
     "Windows",
     "is_cache",
     "lengths_of_files",
-    "of_one_type",
     "open_cache",
     "open_tokens",
+    "require_same_dtype",
 ]

@@ -1,4 +1,4 @@
-"""A file of tokens: mapped, its documents views of it."""
+"""Memory-mapped token files, whose documents are views."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ...stores import Range, is_far
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
-from ..checked import Checked, make, of_data
-from ..held import Held, Shared
+from ..checksummed import ChecksummedFile, make, of_data
+from ..lru import LRUCache, SharedCaches
 from ..rows import mapped
 from .forms import HEAD, Form, Ids, files_of, form_of
 
-_LOOKED_AT = 1 << 20  # ends of documents that are compared
+_COMPARED = 1 << 20  # document ends to compare
 
 
 class OneEnd:
-    """The end of the only document of a file."""
+    """The end of a file that is one document."""
 
     def __init__(self, count: int) -> None:
         self._ends = np.asarray([count], np.int64)
@@ -35,36 +35,37 @@ class OneEnd:
         return 1
 
     def get(self) -> Ints:
-        """The end of every document."""
+        """Return the end of every document."""
         return self._ends
 
 
-class KeptEnds:
-    """Where documents end, in a file that was made once; mapped, and compared with its digest, when
-    it is needed."""
+class IndexedEnds:
+    """Document ends in a sidecar, memory-mapped and checked on use."""
 
     def __init__(
-        self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: Held
+        self, path: Path, origin: Path, tokens: tuple[Path, int] | None, cache: LRUCache
     ) -> None:
-        self._path, self._origin, self._tokens, self._held = path, origin, tokens, held
+        self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
         self._count = len(self.get())
 
     def __len__(self) -> int:
         return self._count
 
     def get(self) -> Ints:
-        """The end of every document."""
-        return self._held.get(self._path, self._mapped)
+        """Return the end of every document."""
+        return self._cache.get(self._path, self._mapped)
 
     def _mapped(self) -> tuple[int, Ints]:
-        count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin, now=True)
+        count, body = sidecar.read_body(
+            self._path, sidecar.DOCUMENTS, self._origin, require_current=True
+        )
         ends = np.frombuffer(body, "<i8", count)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
             raise DataError(
-                f"the documents end at token {int(ends[-1]):,}, as {self._origin} tells, and "
-                f"{count:,} are there: the "
-                f"file was cut off, or {self._path} was made for another one",
+                f"the documents end at token {int(ends[-1]):,} according to {self._origin}, but "
+                f"the file has {count:,} tokens: it was cut off, or {self._path} was made for "
+                "another file",
                 where=str(path),
             )
         return 1, ends
@@ -72,40 +73,45 @@ class KeptEnds:
 
 @runtime_checkable
 class Measured(Protocol):
-    """A file that knows how long its rows are, and what its tokens are stored as."""
+    """A file that knows the lengths of its rows and the dtype of its tokens."""
 
     dtype: np.dtype[Any]
 
     def lengths(self) -> Sizes: ...
 
 
-class FarTokens:
-    """The first tokens of a file in a store; a slice fetches them."""
+class RemoteTokens:
+    """The first tokens of a remote file; slicing fetches them."""
 
-    def __init__(self, data: Checked, form: Form, length: int) -> None:
+    def __init__(self, data: ChecksummedFile, form: Form, length: int) -> None:
         self._data, self._form, self._length = data, form, length
 
     def __len__(self) -> int:
         return self._length
 
-    def until(self, length: int) -> FarTokens:
-        """Only so many of them."""
-        return FarTokens(self._data, self._form, length)
+    def until(self, length: int) -> RemoteTokens:
+        """Return the first `length` tokens."""
+        return RemoteTokens(self._data, self._form, length)
 
-    def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
-        start, stop, _ = wanted.indices(self._length)
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
+        start, stop, _ = span.indices(self._length)
         width = self._form.dtype.itemsize
         data = self._data.read(self._form.begin + start * width, (stop - start) * width)
         return np.frombuffer(data, self._form.dtype)
 
 
 class TokenFile:
-    """Documents that lie end to end in a file. Nothing of it is held but its mapping."""
+    """Documents concatenated in one file; only its mapping is kept in memory."""
 
     columns = None
 
     def __init__(
-        self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared, data: Checked
+        self,
+        path: Path,
+        form: Form,
+        ends: OneEnd | IndexedEnds,
+        shared: SharedCaches,
+        data: ChecksummedFile,
     ) -> None:
         self._data = data
         self._path, self._form, self._ends, self._shared = (
@@ -120,139 +126,170 @@ class TokenFile:
         return len(self._ends)
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
-        """The documents at `indices`, as views."""
+        """Return the documents at `indices`, as views."""
         tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
         self._compare(starts, stops)
-        return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        return [
+            tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
 
     def spans(self, indices: Ints, /) -> Spans | None:
-        """The documents at `indices`, as places in the file; None where it lies in a store."""
+        """Return the documents at `indices` as spans of the file; `None` for a remote file."""
         tokens = self._tokens()
-        if isinstance(tokens, FarTokens):
+        if isinstance(tokens, RemoteTokens):
             return None
         starts, stops = bounds(self._ends.get(), indices)
         self._compare(starts, stops)
         return Spans([tokens], np.zeros(len(indices), np.int64), starts, stops)
 
     def lengths(self) -> Sizes:
-        """The number of tokens of every document; none is held."""
+        """Return the number of tokens of every document, computed on access."""
         return Ends(self._ends.get, len(self))
 
-    def joined(self) -> npt.NDArray[Any] | FarTokens:
-        """The tokens of all documents end to end, as a view."""
+    def joined(self) -> npt.NDArray[Any] | RemoteTokens:
+        """Return the tokens of all documents, concatenated, as a view."""
         ends = self._ends.get()
-        tokens, many = self._tokens(), int(ends[-1]) if ends.size else 0
+        tokens, count = self._tokens(), int(ends[-1]) if ends.size else 0
         if not is_far(self._path):
             self._data.whole()
-        return tokens.until(many) if isinstance(tokens, FarTokens) else tokens[:many]
+        return tokens.until(count) if isinstance(tokens, RemoteTokens) else tokens[:count]
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the file these documents need; none where it lies on this machine."""
+        """Return the byte ranges that these documents need; none for a local file."""
         return self.ranges_between(*bounds(self._ends.get(), indices)) if is_far(self._path) else []
 
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
-        """Which bytes these tokens are."""
+        """Return the byte ranges of these tokens."""
         width = self._form.dtype.itemsize
         return ranges_of(
             self._path, self._form.begin + starts * width, self._form.begin + stops * width
         )
 
-    def _tokens(self) -> npt.NDArray[Any] | FarTokens:
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
+    def _tokens(self) -> npt.NDArray[Any] | RemoteTokens:
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
         if is_far(self._path):
-            return FarTokens(self._data, self._form, self._form.tokens)
+            return RemoteTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
 
     def _compare(self, starts: Ints, stops: Ints) -> None:
-        """Refuse tokens that are not what they were when checksums of them were made."""
+        """Raise if tokens differ from their checksums."""
         if self._data.known() and not is_far(self._path) and starts.size and self._form.tokens:
             with sidecar.storage(self._path):
-                whole = memoryview(mapped(self._path))
-            for one in self.ranges_between(starts, stops):
-                self._data.compare(one.start, one.stop, whole)
+                mapping = memoryview(mapped(self._path))
+            for byte_range in self.ranges_between(starts, stops):
+                self._data.compare(byte_range.start, byte_range.stop, mapping)
 
     def _mapped(self) -> tuple[int, npt.NDArray[Any]]:
         form = self._form
         if not form.tokens:
             return 1, np.zeros(0, form.dtype)
         with sidecar.storage(self._path):
-            found = mapped(self._path)
-        sidecar.unchanged(
-            self._path, self._stat, name=str(self._path)
-        )  # what is mapped stays, also if replaced
-        return 1, np.frombuffer(found, form.dtype, form.tokens, form.begin)
+            buffer = mapped(self._path)
+        # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
+        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
+        return 1, np.frombuffer(buffer, form.dtype, form.tokens, form.begin)
 
 
 def open_tokens(
     path: Path,
     ids: Ids,
     cache: str | Path | None,
-    shared: Shared,
+    shared: SharedCaches,
     rebuild: bool = False,
     checksum: bool = False,
 ) -> TokenFile:
-    """A file of tokens; where its documents end is found out once, and kept beside it or in
-    `cache`."""
+    """Open a token file; its document ends are found once and kept beside it or in `cache`.
+
+    Args:
+        path: The file.
+        ids: dtype and end token that the user gave.
+        cache: Cache folder.
+        shared: Caches of mapped files.
+        rebuild: Find the document ends again.
+        checksum: Make checksums too.
+    """
     files = files_of(path)
     if checksum:
-        for one in files:
-            make(one, cache, rebuild)
-    data, *others = [of_data(one, shared.files, cache) for one in files]
+        for file in files:
+            make(file, cache, rebuild)
+    data, *companions = [of_data(file, shared.files, cache) for file in files]
     data.compare(0, min(HEAD, sidecar.stat(path).size))
-    for other in others:
-        other.whole()
+    for companion in companions:
+        companion.whole()
     form = form_of(path, ids)
     if form.find is None:
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)
-    ends = kept_ends(form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild)
-    if (told := form.recorded) is not None and told.find is not None:
-        recorded = kept_ends(
-            told.origin, told.what, told.find, (path, told.tokens), cache, shared, rebuild
+    ends = indexed_ends(
+        form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild
+    )
+    if (recorded_form := form.recorded) is not None and recorded_form.find is not None:
+        recorded = indexed_ends(
+            recorded_form.origin,
+            recorded_form.what,
+            recorded_form.find,
+            (path, recorded_form.tokens),
+            cache,
+            shared,
+            rebuild,
         )
         if _differ(ends.get(), recorded.get()) and shared.files.once("eos"):
             warnings.warn(
-                f"{path}: eos={ids.eos} makes {len(ends):,} documents, {told.origin.name} tells of "
-                f"{len(recorded):,} "
-                "that end elsewhere: leave out eos= to read those",
+                f"{path}: eos={ids.eos} makes {len(ends):,} documents, but "
+                f"{recorded_form.origin.name} lists {len(recorded):,} that end elsewhere: leave "
+                "out eos= to read those",
                 stacklevel=2,
             )
     return TokenFile(path, form._replace(recorded=None), ends, shared, data)
 
 
 def _differ(ends: Ints, recorded: Ints) -> bool:
-    """Return whether document ends differ; of very many, a part is compared."""
-    step = 1 + len(ends) // _LOOKED_AT
+    """Return whether document ends differ; very long lists are compared in part."""
+    step = 1 + len(ends) // _COMPARED
     return len(ends) != len(recorded) or bool((ends[::step] != recorded[::step]).any())
 
 
-def kept_ends(
+def indexed_ends(
     origin: Path,
     what: str,
     find: Callable[[], Ints],
     tokens: tuple[Path, int] | None,
     cache: str | Path | None,
-    shared: Shared,
+    shared: SharedCaches,
     rebuild: bool,
-) -> KeptEnds:
-    """Return the ends of documents that `origin` tells, kept or found now. `tokens` are a file and
-    their number."""
+) -> IndexedEnds:
+    """Return the document ends according to `origin`, from a sidecar or found now.
+
+    Args:
+        origin: File that determines the ends.
+        what: Suffix of the sidecar.
+        find: Finds the ends.
+        tokens: Token file and its number of tokens, to check the ends against.
+        cache: Cache folder.
+        shared: Caches of mapped files.
+        rebuild: Find the ends again.
+    """
 
     def make(_: bool) -> tuple[int, bytes]:
         ends = find()
         return len(ends), ends.astype("<i8").tobytes()
 
-    cached, place = sidecar.index(origin, cache, what), sidecar.place(origin, cache, what)
-    kept = sidecar.kept(place, sidecar.DOCUMENTS, origin, make, otherwise=cached, rebuild=rebuild)
-    return KeptEnds(kept, origin, tokens, shared.files)
+    fallback, target = (
+        sidecar.cached_index_path(origin, cache, what),
+        sidecar.index_path(origin, cache, what),
+    )
+    path = sidecar.ensure(
+        target, sidecar.DOCUMENTS, origin, make, fallback=fallback, rebuild=rebuild
+    )
+    return IndexedEnds(path, origin, tokens, shared.files)
 
 
 def bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
-    """Where documents begin and end."""
+    """Return the starts and the ends of documents."""
     return np.where(indices > 0, ends[indices - 1], 0), ends[indices]
 
 
-def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
-    """Refuse a file whose tokens are of another type than those of the first."""
+def require_same_dtype(file: File, first: File, first_path: Path, path: Path) -> None:
+    """Raise if the tokens of a file have another dtype than those of the first file."""
     if isinstance(file, Measured) and isinstance(first, Measured) and file.dtype != first.dtype:
         raise DataError(
             f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as "
@@ -262,9 +299,9 @@ def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
 
 
 def lengths_of_files(files: Sequence[File]) -> Sizes:
-    """The number of tokens of every document of these files."""
-    found = list[Sizes]()
+    """Return the number of tokens of every document of these files."""
+    lengths = list[Sizes]()
     for file in files:
         assert isinstance(file, Measured)
-        found.append(file.lengths())
-    return found[0] if len(found) == 1 else Chained(tuple(found))
+        lengths.append(file.lengths())
+    return lengths[0] if len(lengths) == 1 else Chained(tuple(lengths))

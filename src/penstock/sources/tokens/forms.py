@@ -1,8 +1,8 @@
-"""What lies in a file of tokens: their type, where they begin, and what says where documents end.
+"""Layouts of token files: dtype, offset of the first token, and the source of document ends.
 
-Token ids lie end to end, little-endian, in one flat array, which may have a header (NumPy's, or
-that of llm.c). Where its documents end is told by a file beside it, as Megatron (`.idx`), datatrove
-(`.ds.index`) and OLMo (`.csv.gz`) write it, or by an id that ends each of them.
+Token ids are stored little-endian in one flat array, optionally after a header (NumPy's or that of
+llm.c). Document ends are listed in a file beside it, as Megatron (`.idx`), datatrove (`.ds.index`)
+and OLMo (`.csv.gz`) write it, or marked by an end token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..rows import arrow, mapped
 
 _CHUNK = 16 << 20  # bytes that a scan reads at once
 HEAD = 1 << 16
-"""Bytes at the beginning of a file that may tell what it is."""
+"""Bytes at the beginning of a file that may identify its format."""
 _NPY = b"\x93NUMPY"
 _MEGATRON = b"MMIDIDX\0\0"
 _CODES: dict[int, TokenType] = {
@@ -48,10 +48,12 @@ _NONE = np.zeros(0, np.int64)
 _HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
     20240520: ("llm.c or modded-nanogpt", {1: "uint16"}),
     20240801: ("llm.c", {7: "uint32"}),
-    278895051: ("NeMo Automodel", {1: "uint16"}),  # or what its fourth number says
+    278895051: ("NeMo Automodel", {1: "uint16"}),  # unless its fourth number sets the width
 }
-"""Files that begin with 256 int32: the first is one of these; by the second, the version, what
-their tokens are."""
+"""Tools whose files begin with 256 int32, by the first of these.
+
+The second number is a version, which determines the dtype of the tokens.
+"""
 _HEADER = 256 * 4
 _EVALUATION = 20240522  # of llm.c: questions with several answers
 _BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
@@ -66,27 +68,29 @@ _FOREIGN = {
     b"\x89HDF\r\n": "HDF5",
     b"MMIDIDX\x00": "an index of Megatron",
 }
-"""First bytes of files that hold no raw tokens, whatever their names say."""
+"""First bytes of files that are no raw tokens, whatever their names."""
 
 
 class Ids(NamedTuple):
-    """What the user says of token ids: what each is stored as, and the one that ends a document."""
+    """The user's description of token ids: their dtype, and the token that ends a document."""
 
     dtype: TokenType | None = None
     eos: int | None = None
 
     def checked(self) -> Ids:
-        """The same, if it can be."""
+        """Return the validated description."""
         if self.dtype is not None:
             chosen(self.dtype, TOKEN_TYPES, "read(dtype={})")
         return self if self.eos is None else self._replace(eos=whole(self.eos, "read(eos={})", 0))
 
 
 class Form(NamedTuple):
-    """What a file holds: so many `tokens` from byte `begin` on. `origin` is the file by which
-    `find` finds where its documents end, under the name `what`; where nothing tells, it is one
-    document. `recorded` is the form that a file beside it tells, where the user told another
-    end."""
+    """The layout of a token file: `tokens` tokens from byte `begin` on.
+
+    `find` finds the document ends with the help of the file `origin`; they are stored under the name
+    `what`. Without it the file is one document. `recorded` is the layout according to a file beside it,
+    if the user gave another end token.
+    """
 
     dtype: np.dtype[Any]
     begin: int
@@ -98,8 +102,7 @@ class Form(NamedTuple):
 
 
 def form_of(path: Path, ids: Ids) -> Form:
-    """The form of a file: what its name, its first bytes and the files beside it tell, and else
-    `ids`."""
+    """Determine the layout from the name, the first bytes, the files beside it, and else `ids`."""
     size = sidecar.stat(path).size
     beside = _beside(path)
     if beside is not None and beside.suffix == ".idx":
@@ -110,16 +113,20 @@ def form_of(path: Path, ids: Ids) -> Form:
         form = _plain(path, size, ids)
         if beside is not None:
             form = form._replace(
-                origin=beside, what="documents", find=partial(_listed, beside, path, form.tokens)
+                origin=beside, what="documents", find=partial(_olmo_ends, beside, path, form.tokens)
             )
     name = form.dtype.name
     if ids.dtype not in (None, name):
-        raise ConfigError(f"{path}: dtype={ids.dtype!r} was asked for, but it holds {name}")
+        raise ConfigError(
+            f"{path}: dtype={ids.dtype!r} does not fit, the file holds {name}: leave out dtype="
+        )
     if ids.eos is None:
         return form
     if ids.eos > np.iinfo(form.dtype).max:
-        raise ConfigError(f"{path}: eos={ids.eos} is no {name}: no token can be that")
-    find = partial(_ended, path, form._replace(find=None), ids.eos)
+        raise ConfigError(
+            f"{path}: eos={ids.eos} exceeds {name}, so that no token can equal it: give another id"
+        )
+    find = partial(_eos_ends, path, form._replace(find=None), ids.eos)
     recorded = None if form.find is None else form
     return form._replace(
         origin=path, what=f"documents-{name}-{ids.eos}", find=find, recorded=recorded
@@ -127,39 +134,45 @@ def form_of(path: Path, ids: Ids) -> Form:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file of tokens, and those beside it that tell of it."""
-    beside, about = _beside(path), path.with_name(f"{path.name}.metadata")
-    told = [about] if beside is not None and beside.suffix == ".index" and about.is_file() else []
-    return [path, *([] if beside is None else [beside]), *told]
+    """Return a token file and the files beside it that describe it."""
+    beside, metadata = _beside(path), path.with_name(f"{path.name}.metadata")
+    metadata_files = (
+        [metadata]
+        if beside is not None and beside.suffix == ".index" and metadata.is_file()
+        else []
+    )
+    return [path, *([] if beside is None else [beside]), *metadata_files]
 
 
 def _beside(path: Path) -> Path | None:
-    """The file that says where the documents of this one end."""
-    named = {
+    """Return the file that lists the document ends of this one, if it exists."""
+    path_beside = {
         ".bin": path.with_suffix(".idx"),
         ".ds": path.with_name(f"{path.name}.index"),
         ".npy": path.with_suffix(".csv.gz"),
     }.get(path.suffix)
-    return named if named is not None and named.is_file() else None
+    return path_beside if path_beside is not None and path_beside.is_file() else None
 
 
 def _plain(path: Path, size: int, ids: Ids) -> Form:
-    """A NumPy array, or nothing but the bytes of tokens: either may be named `.npy` or `.bin`."""
+    """Return the layout of a NumPy array or of raw tokens: either may be named `.npy` or `.bin`."""
     with sidecar.storage(path):
         head = seams.world.store.read(str(path), 0, HEAD if path.suffix == ".npy" else _HEADER)
         if head.startswith(_NPY) and len(head) < min(HEAD, size):
             head = seams.world.store.read(str(path), 0, HEAD)
     if head.startswith(_NPY):
         return _npy(path, size, head)
-    if (headed := _headed(path, size, head[:_HEADER])) is not None:
-        return headed
-    if found := next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), None):
-        raise DataError(f"it holds {found}, no raw tokens", where=str(path))
+    if (form := _headed(path, size, head[:_HEADER])) is not None:
+        return form
+    if foreign := next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), None):
+        raise DataError(
+            f"the file holds {foreign}, no raw tokens: give its format=, or another file",
+            where=str(path),
+        )
     if ids.dtype is None:
         raise ConfigError(
-            f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' "
-            "(nanoGPT, OLMo, and other "
-            "vocabularies up to 65,536) or dtype='uint32'"
+            f"{path}: a file of raw tokens does not store their dtype: give dtype='uint16' "
+            "(nanoGPT, OLMo, and other vocabularies up to 65,536) or dtype='uint32'"
         )
     width = np.dtype(ids.dtype).itemsize
     if size % width:
@@ -172,25 +185,27 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
 
 
 def _headed(path: Path, size: int, head: bytes) -> Form | None:
-    """A file of llm.c's form, known by the 256 int32 before its tokens: what it is, its version,
-    how many follow."""
+    """Return the layout of a file with llm.c's header, or `None` for any other file.
+
+    The header is 256 int32: a magic number, a version, the number of tokens, zeros.
+    """
     magic = int.from_bytes(head[:4], "little")
     if magic == _EVALUATION and head[16:] == bytes(_HEADER - 16):
         raise DataError(
-            "it holds questions of an evaluation in the form of llm.c, no documents",
+            "the file holds evaluation questions in the format of llm.c, not documents: give a "
+            "file of documents",
             where=str(path),
         )
     if magic not in _HEADED:
-        counted = int.from_bytes(head[8:12], "little")
+        token_count = int.from_bytes(head[8:12], "little")
         if (
-            counted
+            token_count
             and head[12:] == bytes(_HEADER - 12)
-            and size - _HEADER in (2 * counted, 4 * counted)
+            and size - _HEADER in (2 * token_count, 4 * token_count)
         ):
             raise DataError(
                 f"its header of 256 int32 is of no known tool (it begins with {magic}): write its "
-                f"{counted:,} tokens "
-                "to a file without it",
+                f"{token_count:,} tokens to a file without the header",
                 where=str(path),
             )
         return None
@@ -204,14 +219,13 @@ def _headed(path: Path, size: int, head: bytes) -> Form | None:
     if name is None or (width and width not in _BY_WIDTH):
         known = ", ".join(map(str, versions))
         raise DataError(
-            f"version {version} of {tool}'s tokens is not known; known is {known}", where=str(path)
+            f"version {version} of {tool}'s tokens is unknown; known is {known}", where=str(path)
         )
     dtype = _little(_BY_WIDTH.get(width, name))
     if tokens < 0 or _HEADER + tokens * dtype.itemsize != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {tokens:,} tokens ({dtype}) that its header ({tool}) "
-            "tells: it was cut "
-            "off, or something was appended",
+            f"{size:,} bytes do not match the {tokens:,} tokens ({dtype}) of its header ({tool}): "
+            "the file was cut off, or something was appended",
             where=str(path),
         )
     return Form(dtype, _HEADER, tokens, path)
@@ -227,13 +241,12 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
             else np.lib.format.read_array_header_2_0
         )
         shape, _, dtype = header(file)
-    except Exception as error:  # it is read as Python is: whatever that raises
+    except Exception as error:  # NumPy evaluates the header as Python, which may raise anything
         raise DataError(f"a damaged header: {error}", where=str(path)) from error
     if dtype.kind not in "iu" or len(shape) != 1:
         raise DataError(
-            f"it holds {dtype} of shape {shape}, tokens are one row of integers: read other arrays "
-            "with "
-            "ps.from_sequence(np.load(path, mmap_mode='r'))",
+            f"it holds {dtype} of shape {shape}, and tokens are one row of integers: read other "
+            "arrays with ps.from_sequence(np.load(path, mmap_mode='r'))",
             where=str(path),
         )
     if dtype.str[0] == ">":
@@ -244,7 +257,7 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
         )
     if file.tell() + shape[0] * dtype.itemsize != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {shape[0]:,} tokens that its header tells: it was cut "
+            f"{size:,} bytes do not match the {shape[0]:,} tokens of its header: the file was cut "
             "off",
             where=str(path),
         )
@@ -256,50 +269,47 @@ def _megatron(path: Path, size: int, index: Path) -> Form:
         head = seams.world.store.read(str(index), 0, _INDEX.size)
     if len(head) < _INDEX.size or not head.startswith(_MEGATRON):
         raise DataError(
-            "it is no index of Megatron, though it lies beside tokens (.bin): take it away, or "
-            "give the "
-            "tokens another name",
+            "it is no index of Megatron, but lies beside a token file (.bin): remove it, or rename "
+            "the token file",
             where=str(index),
         )
     _, version, code, sequences, documents = _INDEX.unpack(head)
     if version != 1 or code not in _CODES:
         raise DataError(
-            f"version {version} and type {code} of Megatron's index are not known: known are "
-            "version 1 and integers",
+            f"version {version} and type {code} of Megatron's index are unknown; known are version "
+            "1 and integers",
             where=str(index),
         )
-    bare, found = _INDEX.size + 12 * sequences + 8 * documents, sidecar.stat(index).size
-    if found not in (
-        bare,
-        bare + sequences,
-    ):  # a mode for each sequence, where they are of several kinds
+    expected, index_size = _INDEX.size + 12 * sequences + 8 * documents, sidecar.stat(index).size
+    # Indexes of several modalities have one more byte per sequence, its mode.
+    if index_size not in (expected, expected + sequences):
         raise DataError(
-            f"{found:,} bytes, {bare:,} were expected: it was cut off", where=str(index)
+            f"{index_size:,} bytes, {expected:,} were expected: it was cut off", where=str(index)
         )
     width = np.dtype(_CODES[code]).itemsize
     if size % width:
         raise DataError(
             f"{size:,} bytes are no whole number of {_CODES[code]}: it was cut off", where=str(path)
         )
-    find = partial(_pointed, index, sequences, documents, size, width)
+    find = partial(_megatron_ends, index, sequences, documents, size, width)
     return Form(_little(_CODES[code]), 0, size // width, index, "documents", find)
 
 
-def _pointed(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
-    """The ends of Megatron's documents, each of one sequence or more."""
-    held: Any = mapped(index)
-    lengths = np.frombuffer(held, "<i4", sequences, _INDEX.size)
-    pointers = np.frombuffer(held, "<i8", sequences, _INDEX.size + 4 * sequences)
-    cuts = np.frombuffer(held, "<i8", documents, _INDEX.size + 12 * sequences)
+def _megatron_ends(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
+    """Return the ends of Megatron's documents, each of one or more sequences."""
+    buffer: Any = mapped(index)
+    lengths = np.frombuffer(buffer, "<i4", sequences, _INDEX.size)
+    pointers = np.frombuffer(buffer, "<i8", sequences, _INDEX.size + 4 * sequences)
+    cuts = np.frombuffer(buffer, "<i8", documents, _INDEX.size + 12 * sequences)
     ends = np.cumsum(lengths, dtype=np.int64)
-    laid = (lengths >= 0).all() and (pointers == (ends - lengths) * width).all()
-    if not laid or (int(ends[-1]) if sequences else 0) * width != size:
+    is_contiguous = (lengths >= 0).all() and (pointers == (ends - lengths) * width).all()
+    if not is_contiguous or (int(ends[-1]) if sequences else 0) * width != size:
         raise DataError(
             f"it is damaged, or not the index of {index.with_suffix('.bin').name}", where=str(index)
         )
     if not documents or cuts[0] != 0 or cuts[-1] != sequences or (cuts[1:] < cuts[:-1]).any():
         raise DataError(
-            "its documents are not made of its sequences: it is damaged", where=str(index)
+            "its documents do not cover its sequences: the index is damaged", where=str(index)
         )
     return np.append(np.zeros(1, np.int64), ends)[cuts[1:]]
 
@@ -307,7 +317,9 @@ def _pointed(index: Path, sequences: int, documents: int, size: int, width: int)
 def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
     if (length := sidecar.stat(index).size) > 8 * size + 8:
         raise DataError(
-            f"{length:,} bytes tell of more documents than {path.name} has tokens", where=str(index)
+            f"its {length:,} bytes list more documents than {path.name} has tokens: write both "
+            "again",
+            where=str(index),
         )
     if length % 8:
         raise DataError(
@@ -315,25 +327,26 @@ def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
         )
     with sidecar.storage(index):
         last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
-    count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _told(path))
+    count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _datatrove_dtype(path))
     if dtype.itemsize * count != size:
         raise DataError(
-            f"{size:,} bytes do not hold the {count:,} tokens ({dtype}) that {index.name} tells: "
-            "one was cut off",
+            f"{size:,} bytes do not match the {count:,} tokens ({dtype}) of {index.name}: one of "
+            "the files was cut off",
             where=str(path),
         )
-    return Form(dtype, 0, count, index, "documents", partial(_stored, index, count))
+    return Form(dtype, 0, count, index, "documents", partial(_datatrove_ends, index, count))
 
 
-def _told(path: Path) -> TokenType:
-    """The type of datatrove's tokens, by the bytes of each at the end of the first line of their
-    `.metadata`."""
+def _datatrove_dtype(path: Path) -> TokenType:
+    """Return the dtype of datatrove's tokens, from the first line of their `.metadata`.
+
+    The line ends with the bytes per token.
+    """
     beside = path.with_name(f"{path.name}.metadata")
     if not beside.is_file():
         raise ConfigError(
-            f"{path}: there is no {beside.name} that tells the type of its tokens: give "
-            "dtype='uint16', "
-            "or dtype='uint32' for vocabularies over 65,536"
+            f"{path}: {beside.name}, which states the dtype of its tokens, is missing: give "
+            "dtype='uint16', or dtype='uint32' for vocabularies over 65,536"
         )
     with sidecar.storage(beside):
         line = seams.world.store.read(str(beside), 0, HEAD).partition(b"\n")[0]
@@ -346,7 +359,7 @@ def _told(path: Path) -> TokenType:
     return names[width]
 
 
-def _stored(index: Path, count: int) -> Ints:
+def _datatrove_ends(index: Path, count: int) -> Ints:
     with sidecar.storage(index):
         ends = np.frombuffer(seams.world.store.read(str(index)), "<u8")
     if ends.size and int(ends.max()) > count:
@@ -354,8 +367,8 @@ def _stored(index: Path, count: int) -> Ints:
     return _ascending(ends.astype(np.int64), index)
 
 
-def _listed(table: Path, path: Path, count: int) -> Ints:
-    """The ends in a table of OLMo's: `start,end` in the first two columns of every line."""
+def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
+    """Return the document ends of an OLMo table: `start,end` in the first two columns of a line."""
     csv: Any = arrow("pyarrow.csv")
     try:
         with sidecar.storage(table):
@@ -374,8 +387,10 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
         convert = csv.ConvertOptions(
             include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"}
         )
-        found = csv.read_csv(arrow().BufferReader(text), read_options=read, convert_options=convert)
-        starts, ends = (found.column(name).to_numpy() for name in ("f0", "f1"))
+        columns = csv.read_csv(
+            arrow().BufferReader(text), read_options=read, convert_options=convert
+        )
+        starts, ends = (columns.column(name).to_numpy() for name in ("f0", "f1"))
     except (
         EOFError,
         ValueError,
@@ -385,16 +400,19 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
         arrow().ArrowException,
     ) as error:
         raise DataError(
-            f"it does not tell where the documents of {path.name} begin and end: {error}",
+            f"it does not list the starts and ends of the documents of {path.name}: {error}",
             where=str(table),
         ) from error
     if starts.dtype != np.int64 or starts[0] != 0 or (starts[1:] != ends[:-1]).any():
-        raise DataError(f"its documents do not lie end to end in {path.name}", where=str(table))
+        raise DataError(
+            f"its documents do not cover {path.name} without gaps: it is damaged, or belongs to "
+            "another file",
+            where=str(table),
+        )
     if ends[-1] != count:
         raise DataError(
-            f"its documents hold {ends[-1]:,} tokens, {path.name} holds {count:,}: one of them was "
-            "cut off, or dtype= "
-            "is another",
+            f"its documents have {ends[-1]:,} tokens, {path.name} has {count:,}: one of the files "
+            "was cut off, or dtype= is wrong",
             where=str(table),
         )
     return _ascending(ends, table)
@@ -406,27 +424,30 @@ def _ascending(ends: Ints, origin: Path) -> Ints:
     return ends
 
 
-def _ended(path: Path, form: Form, eos: int) -> Ints:
-    """The ends of documents that an id ends; what follows the last of them is a document too."""
+def _eos_ends(path: Path, form: Form, eos: int) -> Ints:
+    """Return the ends of documents marked by an end token.
+
+    Tokens after the last mark are a document too.
+    """
     dtype = form.dtype
-    wanted, step = dtype.type(eos), _CHUNK // dtype.itemsize
-    found = list[Ints]()
+    end_token, step = dtype.type(eos), _CHUNK // dtype.itemsize
+    ends_found = list[Ints]()
     with Progress(
         f"find where documents end in {path.name}", form.tokens * dtype.itemsize, "bytes"
     ) as progress:
         for start in range(0, form.tokens, step):
-            many = min(step, form.tokens - start)
+            count = min(step, form.tokens - start)
             with sidecar.storage(path):
                 data = seams.world.store.read(
-                    str(path), form.begin + start * dtype.itemsize, many * dtype.itemsize
+                    str(path), form.begin + start * dtype.itemsize, count * dtype.itemsize
                 )
-            if len(data) != many * dtype.itemsize:
-                raise DataError("it was cut off while it was read", where=str(path))
-            found.append(np.flatnonzero(np.frombuffer(data, dtype) == wanted) + (start + 1))
+            if len(data) != count * dtype.itemsize:
+                raise DataError("the file was cut off while it was read", where=str(path))
+            ends_found.append(np.flatnonzero(np.frombuffer(data, dtype) == end_token) + (start + 1))
             progress.more(len(data))
-    ends = np.concatenate([_NONE, *found])
-    whole = not form.tokens or (ends.size > 0 and int(ends[-1]) == form.tokens)
-    return ends if whole else np.append(ends, form.tokens)
+    ends = np.concatenate([_NONE, *ends_found])
+    is_complete = not form.tokens or (ends.size > 0 and int(ends[-1]) == form.tokens)
+    return ends if is_complete else np.append(ends, form.tokens)
 
 
 def _little(name: str) -> np.dtype[Any]:

@@ -1,8 +1,8 @@
-"""Levanter's caches: a ledger, and for every field two arrays of zarr, its data end to end and its
-offsets.
+"""Levanter's caches: a ledger, and for every field two zarr arrays, its data and its offsets.
 
-Offset 0 is the number of rows, offset `i + 1` the end of row `i`. A cache is one folder of arrays,
-or one of such folders a shard. The field of tokens is `input_ids`; others are not read.
+Offset 0 is the number of rows; offset `i + 1` is the end of row `i`. A cache is one folder of
+arrays, or one such folder per shard. Tokens are in the field `input_ids`; other fields are not
+read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ...stores import is_far, located
 from ...types import Ints, Sizes
 from .. import meta, sidecar
 from ..chain import Chain, File, Outline
-from ..held import Held, Shared
-from .file import KeptEnds, bounds, kept_ends, lengths_of_files, of_one_type
+from ..lru import LRUCache, SharedCaches
+from .file import IndexedEnds, bounds, indexed_ends, lengths_of_files, require_same_dtype
 
 LEDGER = "shard_ledger.json"
 
@@ -34,12 +34,13 @@ _FIELD = "input_ids"
 
 
 class CacheFile:
-    """The rows of one folder of arrays. Rows are read from chunks that are compressed, so they are
-    no views."""
+    """The rows of one folder of arrays; they are decompressed, hence no views."""
 
     columns = None
 
-    def __init__(self, folder: Path, ends: KeptEnds, shared: Shared, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, folder: Path, ends: IndexedEnds, shared: SharedCaches, dtype: np.dtype[Any]
+    ) -> None:
         self.dtype = dtype
         self._data, self._ends, self._shared = folder / _FIELD / "data", ends, shared
 
@@ -47,24 +48,24 @@ class CacheFile:
         return len(self._ends)
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
-        """The documents at `indices`, their chunks asked for side by side."""
+        """Return the documents at `indices`; their chunks are read concurrently."""
         joined = self.joined()
         starts, stops = bounds(self._ends.get(), indices)
         return joined.many(starts.tolist(), stops.tolist())
 
     def lengths(self) -> Sizes:
-        """The number of tokens of every document; none is held."""
+        """Return the number of tokens of every document, computed on access."""
         return Ends(self._ends.get, len(self))
 
-    def joined(self) -> Stored:
-        """The tokens of all documents end to end."""
+    def joined(self) -> StoredArray:
+        """Return the tokens of all documents, concatenated."""
         ends = self._ends.get()
-        array = self._shared.files.get(self._data, lambda: (1, _opened(self._data)))
-        return Stored(self._data, array, int(ends[-1]) if ends.size else 0)
+        array = self._shared.files.get(self._data, lambda: (1, _open_array(self._data)))
+        return StoredArray(self._data, array, int(ends[-1]) if ends.size else 0)
 
 
-class Stored:
-    """The first numbers of an array on disk; a slice reads them."""
+class StoredArray:
+    """The first elements of an array on disk; slicing reads them."""
 
     def __init__(self, path: Path, array: Any, length: int) -> None:
         self._path, self._array, self._length = path, array, length
@@ -72,38 +73,42 @@ class Stored:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
-        start, stop, _ = wanted.indices(self._length)
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
+        start, stop, _ = span.indices(self._length)
         return self.many([start], [stop])[0]
 
     def many(self, starts: Sequence[int], stops: Sequence[int]) -> list[npt.NDArray[Any]]:
-        """Several slices, asked for at once."""
+        """Read several slices concurrently."""
         try:
-            asked = [self._array[a:b].read() for a, b in zip(starts, stops, strict=True)]
-            return [one.result() for one in asked]
+            futures = [
+                self._array[start:stop].read() for start, stop in zip(starts, stops, strict=True)
+            ]
+            return [future.result() for future in futures]
         except ValueError as error:
-            raise DataError(f"it cannot be read: {error}", where=str(self._path)) from error
+            raise DataError(f"the array cannot be read: {error}", where=str(self._path)) from error
 
 
 def is_cache(path: str | Path) -> bool:
-    """Whether this is a folder with Levanter's ledger in it."""
+    """Return whether a folder contains Levanter's ledger."""
     try:
         return (located(path) / LEDGER).is_file()
-    except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
+    except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
 
 def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
-    """The documents of a cache, in the order of its shards."""
+    """Open the documents of a cache, in the order of its shards."""
     folder = located(path)
-    folders, shared = _folders(folder), Shared(Held(128), Held(0))
+    folders, shared = _folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
     files = list[File]()
     with Progress("open shards", len(folders), "files") as progress:
-        for one, rows in progress.each(folders):
-            files.append(_file(one, rows, cache, shared))
-            of_one_type(files[-1], files[0], folders[0][0], one)
-    paths = [Path(entry.path) for one, _ in folders for entry in _chunks(one)]
-    outline = Outline([len(file) for file in files], None, [sidecar.stat(each) for each in paths])
+        for shard, rows in progress.each(folders):
+            files.append(_file(shard, rows, cache, shared))
+            require_same_dtype(files[-1], files[0], folders[0][0], shard)
+    paths = [Path(entry.path) for shard, _ in folders for entry in _chunks(shard)]
+    outline = Outline(
+        [len(file) for file in files], None, [sidecar.stat(chunk_path) for chunk_path in paths]
+    )
     lengths, name = partial(lengths_of_files, files), folder.absolute().name
     return Chain(
         files, outline, format="levanter", name=name, paths=paths, cache=cache, lengths=lengths
@@ -111,9 +116,9 @@ def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
 
 
 def _folders(folder: Path) -> list[tuple[Path, int]]:
-    """The folders of arrays of a cache, and the rows of each."""
-    where = folder / LEDGER
-    data = meta.read_bytes(where)
+    """Return the array folders of a cache, and the rows of each."""
+    ledger_path = folder / LEDGER
+    data = meta.read_bytes(ledger_path)
     try:
         ledger = cast("dict[str, Any]", json.loads(data))
         finished, total = bool(ledger["is_finished"]), int(ledger["total_num_rows"])
@@ -130,49 +135,49 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
         RecursionError,
     ) as error:
         raise DataError(
-            f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(where)
+            f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(ledger_path)
         ) from error
     if not finished:
-        raise ConfigError(f"{folder}: Levanter did not write this cache to its end: build it again")
+        raise ConfigError(f"{folder}: this cache of Levanter's is incomplete: build it again")
     if not sharded:
         return [(folder, total)]
     for shard, _ in shards:
         if not shard.resolve().is_relative_to(folder.resolve()):
             raise DataError(
-                f"the shard {str(shard)!r} does not lie below this folder, and is not read",
-                where=str(where),
+                f"the shard {str(shard)!r} does not lie below this folder: move it there",
+                where=str(ledger_path),
             )
     if sum(rows for _, rows in shards) != total:
         raise DataError(
-            f"its shards do not hold the {total:,} rows that it tells", where=str(where)
+            f"its shards do not add up to its {total:,} rows: it is damaged", where=str(ledger_path)
         )
     return shards
 
 
-def _file(folder: Path, rows: int, cache: str | Path | None, shared: Shared) -> CacheFile:
+def _file(folder: Path, rows: int, cache: str | Path | None, shared: SharedCaches) -> CacheFile:
     data = folder / _FIELD / "data"
     find = partial(_ends, folder, rows)
-    ends = kept_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
+    ends = indexed_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
     if len(ends) != rows:
         raise DataError(
-            f"it holds {len(ends):,} rows, its ledger tells of {rows:,}", where=str(folder)
+            f"the folder holds {len(ends):,} rows, its ledger lists {rows:,}", where=str(folder)
         )
-    array = shared.files.get(data, lambda: (1, _opened(data)))
-    many, chunk = int(ends.get()[-1]) if rows else 0, array.chunk_layout.write_chunk.shape[0]
-    for number in range(-(-many // chunk)):  # of a chunk that is not there zarr gives zeros
+    array = shared.files.get(data, lambda: (1, _open_array(data)))
+    tokens, chunk = int(ends.get()[-1]) if rows else 0, array.chunk_layout.write_chunk.shape[0]
+    for number in range(-(-tokens // chunk)):  # zarr reads a missing chunk as zeros
         if not (data / "c" / str(number)).is_file():
-            raise DataError(f"chunk {number} of its tokens is not there", where=str(data))
+            raise DataError(f"chunk {number} of its tokens is missing", where=str(data))
     return CacheFile(folder, ends, shared, array.dtype.numpy_dtype)
 
 
 def _ends(folder: Path, rows: int) -> Ints:
     path = folder / _FIELD / "offsets"
-    found = Stored(path, _opened(path), rows + 1)[: rows + 1].astype(np.int64)
-    if found[0] != rows or (np.diff(found[1:], prepend=0) < 0).any():
+    offsets = StoredArray(path, _open_array(path), rows + 1)[: rows + 1].astype(np.int64)
+    if offsets[0] != rows or (np.diff(offsets[1:], prepend=0) < 0).any():
         raise DataError(
-            f"its offsets are not those of {rows:,} rows: it is damaged", where=str(path)
+            f"its offsets do not describe {rows:,} rows: it is damaged", where=str(path)
         )
-    return found[1:]
+    return offsets[1:]
 
 
 def _chunks(folder: Path) -> list[seams.Entry]:
@@ -184,10 +189,10 @@ def _chunks(folder: Path) -> list[seams.Entry]:
     ]
 
 
-def _opened(path: Path) -> Any:
+def _open_array(path: Path) -> Any:
     if is_far(path):
         raise ConfigError(
-            f"{path}: Levanter's caches are read from folders of this machine: copy it to one"
+            f"{path}: Penstock reads Levanter's caches from local folders only: copy it to one"
         )
     try:
         tensorstore: Any = importlib.import_module("tensorstore")
@@ -197,6 +202,4 @@ def _opened(path: Path) -> Any:
     try:
         return tensorstore.open(spec, open=True, read=True).result()
     except ValueError as error:
-        raise DataError(
-            f"it is no array of zarr that can be read: {error}", where=str(path)
-        ) from error
+        raise DataError(f"it is no readable zarr array: {error}", where=str(path)) from error

@@ -1,4 +1,4 @@
-"""Windows of joined tokens: the plain samples of nanoGPT and Megatron."""
+"""Fixed-length windows of concatenated tokens: the samples of nanoGPT and Megatron."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from ...engine.base.dtypes import TOKENS, narrowed
 from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
-from ..bare import Bare
+from ..cached_facts import cached_fact
 from ..chain import Chain, starts_of
 from ..columnar import Arrow
 from ..identity import Digest, Known
 from ..memory import Tokens
-from ..remember import remembered
+from ..single_column import SingleColumn
 from .file import TokenFile
 
 
 @runtime_checkable
 class Joined(Protocol):
-    """What can give the tokens of its documents end to end: an array, or what gives one for a
-    slice."""
+    """A store that returns the tokens of its documents, concatenated, as an array or by slices."""
 
     def joined(self) -> Any: ...
 
 
 class Windows:
-    """Window `i` is tokens `i * length` to `(i + 1) * length`, both included, of the joined
-    documents of a store.
+    """Windows of the concatenated documents of a store.
 
-    Neighbours share one token: the last label of one is the first input of the next. What fills no
-        window is left out.
-    Tokens have the dtype that is asked for; a window of a store of that dtype is a view where it
-    lies in one file.
+    Window `i` is tokens `i * length` to `(i + 1) * length`, both included. Neighbours share one token:
+    the last label of one window is the first input of the next. Tokens after the last full window are
+    dropped. A window is a view if it lies in one file and `dtype` is the dtype of the store.
+
+    Args:
+        store: Token store.
+        length: Labels per window.
+        dtype: dtype of the windows.
 
     >>> store = Tokens(np.arange(8, dtype=np.uint16), [0, 3, 8])
     >>> Windows(store, 3).read(np.array([1, 0]))
@@ -54,7 +56,7 @@ class Windows:
             and isinstance(store, Chain)
             and store.column
         ):
-            self._pieces = [Bare(file, store.column) for file in self._pieces]
+            self._pieces = [SingleColumn(file, store.column) for file in self._pieces]
         if len(self._pieces) and not isinstance(self._pieces[0], Joined):
             raise ConfigError(
                 f"windows: {store!r} is no token store: pack its documents, ds.pack({length})"
@@ -66,56 +68,55 @@ class Windows:
 
     @property
     def store(self) -> Chain | Tokens:
-        """The store that the windows are of."""
+        """The token store."""
         return self._store
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
-        """The windows at `indices`."""
+        """Return the windows at `indices`."""
         self.ahead(indices, now=True)
         first, size = indices * self._length, self._length + 1
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
-        places = (first - self._starts[pieces]).tolist()
+        offsets = (first - self._starts[pieces]).tolist()
         joined: dict[int, Any] = {
             piece: self._pieces[piece].joined() for piece in np.unique(pieces).tolist()
         }
-        found: list[npt.NDArray[Any]] = []
-        for piece, place, stop in zip(pieces.tolist(), places, last.tolist(), strict=True):
-            window = joined[piece][place : place + size]
-            whole = window if piece == stop else self._over(window, range(piece + 1, stop + 1))
-            found.append(self._typed(whole, piece, place))
-        return found
+        windows: list[npt.NDArray[Any]] = []
+        for piece, offset, stop in zip(pieces.tolist(), offsets, last.tolist(), strict=True):
+            window = joined[piece][offset : offset + size]
+            full = window if piece == stop else self._completed(window, range(piece + 1, stop + 1))
+            windows.append(self._typed(full, piece, offset))
+        return windows
 
-    def _typed(self, window: npt.NDArray[Any], piece: int, place: int) -> npt.NDArray[Any]:
-        """The window in the dtype of the windows; an error where that does not hold an id of it."""
+    def _typed(self, window: npt.NDArray[Any], piece: int, offset: int) -> npt.NDArray[Any]:
+        """Return the window in the requested dtype; raise `DataError` if an id does not fit."""
         if window.dtype.kind not in "iu":
             return window
         try:
             return narrowed(window, self.dtype).astype(self.dtype, copy=False)
         except OverflowError as error:
-            where = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
+            location = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
             raise DataError(
-                f"{error}; pass dtype='int64' to windows", where=f"{where}, token {place}"
+                f"{error}; pass dtype='int64' to windows", where=f"{location}, token {offset}"
             ) from None
 
-    def _over(self, window: npt.NDArray[Any], pieces: range) -> npt.NDArray[Any]:
-        """A window that begins like this and goes on in other files."""
-        found = [window]
+    def _completed(self, window: npt.NDArray[Any], pieces: range) -> npt.NDArray[Any]:
+        """Complete a window with the beginning of the next files."""
+        parts = [window]
         for piece in pieces:
             if self._starts[piece] < self._starts[piece + 1]:
-                found.append(
-                    self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))]
+                parts.append(
+                    self._pieces[piece].joined()[: self._length + 1 - sum(map(len, parts))]
                 )
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def foresees(self, reach: Reach, /) -> int:
-        """How many windows may be fetched ahead, none where it is of no use to those who read."""
+        """Return how many windows may be prefetched; 0 if readers could not use them."""
         rows = self._store.foresees(reach) if isinstance(self._store, Chain) else 0
         return max(1, rows * len(self) // len(self._store)) if rows else 0
 
     def ahead(self, indices: Ints, /, now: bool = False) -> bool:
-        """Begin to fetch what windows need that are read soon or now; whether there was room for
-        that."""
+        """Prefetch the bytes of windows that are read soon, or `now`; return false if full."""
         store = seams.world.store
         if not self.foresees("process") or not isinstance(store, Stores):
             return True
@@ -125,37 +126,38 @@ class Windows:
             file = cast(object, self._pieces[piece])
             if isinstance(file, TokenFile):
                 starts = first[pieces == piece] - self._starts[piece]
-                whole = int(self._starts[piece + 1] - self._starts[piece])
-                ranges += file.ranges_between(starts, np.minimum(starts + self._length + 1, whole))
+                piece_size = int(self._starts[piece + 1] - self._starts[piece])
+                ranges += file.ranges_between(
+                    starts, np.minimum(starts + self._length + 1, piece_size)
+                )
         return store.ahead(ranges, now)
 
     def lengths(self) -> Ints:
-        """The tokens of every window, all the same: int64[len]."""
+        """Return the tokens of every window, which are equal: int64[len]."""
         return np.full(len(self), self._length + 1)
 
     def digest(self) -> Digest:
-        """What the store holds."""
-        found = cast("Known", self._store).digest()
-        return {"values": found} if isinstance(found, str) else found
+        """Return the digest of the store."""
+        digest = cast("Known", self._store).digest()
+        return {"values": digest} if isinstance(digest, str) else digest
 
     def describe(self) -> Json:
-        """The length of the windows, and what they are of."""
-        found: dict[str, Json] = {
+        """Return the length of the windows and the description of the store."""
+        description: dict[str, Json] = {
             "type": "windows",
             "length": self._length,
             "of": self._store.describe(),
         }
-        return found if self.dtype == TOKENS else {**found, "dtype": self.dtype.name}
+        return description if self.dtype == TOKENS else {**description, "dtype": self.dtype.name}
 
 
 def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
-    """The tokens of every piece; those of files are remembered, so that a later process opens none
-    for that."""
+    """Return the tokens of every file; cached, so that later processes open no file for this."""
 
-    def made() -> list[int]:
+    def compute() -> list[int]:
         return [len(piece.joined()) for piece in pieces]
 
     if not isinstance(store, Chain):
-        return made()
+        return compute()
     what = json.dumps(["joined tokens", store.describe(), store.asked])
-    return remembered(store.paths, store.stats, what, made, store.cache)
+    return cached_fact(store.paths, store.stats, what, compute, store.cache)

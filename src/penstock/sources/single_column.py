@@ -1,4 +1,4 @@
-"""Rows of one column that are no mappings: arrays, as they were written."""
+"""Files with a single unnamed column: each row is an array, not a mapping."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .chain import starts_of
 from .columnar import Arrow
 
 
-class Joint:
-    """Arrays end to end; a slice is a view where it lies in one of them."""
+class JoinedArrays:
+    """Concatenated arrays; a slice within one of them is a view."""
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         self._arrays, self._starts = arrays, starts_of([len(array) for array in arrays])
@@ -24,17 +24,17 @@ class Joint:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
-        start, stop, _ = wanted.indices(len(self))
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
+        start, stop, _ = span.indices(len(self))
         first, last = np.searchsorted(self._starts, [start, max(start, stop - 1)], side="right") - 1
         bounds = pairwise(self._starts[first : last + 2].tolist())
         parts = zip(self._arrays[first : last + 1], bounds, strict=False)
-        found = [array[max(start - low, 0) : max(stop - low, 0)] for array, (low, _) in parts]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        slices = [array[max(start - low, 0) : max(stop - low, 0)] for array, (low, _) in parts]
+        return slices[0] if len(slices) == 1 else np.concatenate(slices)
 
 
-class Bare:
-    """A file of which one column is all: a row is its value."""
+class SingleColumn:
+    """A file whose rows are the values of one column."""
 
     columns = None
     slow = False
@@ -47,14 +47,14 @@ class Bare:
         return len(self._file)
 
     def read(self, indices: Ints, /) -> list[Any]:
-        """The values at `indices`."""
+        """Return the values at `indices`."""
         return [row[self._column] for row in self._file.read(indices)]
 
     def column(self, name: str, /) -> Iterator[Any]:
-        """One column, batch by batch."""
+        """Yield one column, batch by batch."""
         return self._file.column(name)
 
-    def joined(self) -> npt.NDArray[Any] | Joint:
-        """The values of the lists of all rows, end to end, where they lie."""
+    def joined(self) -> npt.NDArray[Any] | JoinedArrays:
+        """Return the values of the lists of all rows, concatenated, as views."""
         arrays = self._file.flat(self._column)
-        return arrays[0] if len(arrays) == 1 else Joint(arrays)
+        return arrays[0] if len(arrays) == 1 else JoinedArrays(arrays)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.sources.held import Held
+from penstock.sources.lru import LRUCache
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    held, made = Held(limit=2), list[str]()
+    held, made = LRUCache(limit=2), list[str]()
 
     def get(key: str) -> None:
         held.get(key, lambda: (made.append(key) or 1, key))
@@ -26,7 +26,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_a_value_over_the_limit_is_held_alone() -> None:
-    held = Held(limit=10)
+    held = LRUCache(limit=10)
     held.get("small", lambda: (1, 0))
     held.get("large", lambda: (99, 1))
     assert len(held) == 1
@@ -34,7 +34,7 @@ def test_a_value_over_the_limit_is_held_alone() -> None:
 
 
 def test_one_thread_makes_and_the_others_wait() -> None:
-    held, go, calls = Held(limit=10), threading.Event(), list[int]()
+    held, go, calls = LRUCache(limit=10), threading.Event(), list[int]()
 
     def make() -> tuple[int, str]:
         calls.append(1)
@@ -49,7 +49,7 @@ def test_one_thread_makes_and_the_others_wait() -> None:
 
 
 def test_a_failure_reaches_all_and_is_not_held() -> None:
-    held = Held(limit=10)
+    held = LRUCache(limit=10)
 
     def fail() -> tuple[int, str]:
         raise ValueError("no")
@@ -63,7 +63,7 @@ def test_a_failure_reaches_all_and_is_not_held() -> None:
     "key_of", [int, lambda n: (Path("a"), n), lambda n: Path(str(n))], ids=["n", "pair", "path"]
 )
 def test_many_threads_and_few_places(key_of: Callable[[int], Any]) -> None:
-    held, often = Held(limit=3), sys.getswitchinterval()
+    held, often = LRUCache(limit=3), sys.getswitchinterval()
 
     def make(n: int) -> Callable[[], tuple[int, int]]:
         return lambda: (1, n * n)
@@ -84,7 +84,7 @@ def test_many_threads_and_few_places(key_of: Callable[[int], Any]) -> None:
 
 
 def test_pickling_drops_what_is_held() -> None:
-    held = Held(limit=5)
+    held = LRUCache(limit=5)
     held.get("lock", lambda: (1, threading.Lock()))
     again = pickle.loads(pickle.dumps(held))
     assert len(again) == 0

@@ -1,0 +1,101 @@
+"""Files of a custom format: a function of the user opens each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..types import Ints, Sizes
+from .chain import Chain, outline_of
+from .folders import files
+from .memory import Memory
+from .names import name_of
+from .paths import Files, find
+
+Format: TypeAlias = Callable[[Path], Any]
+"""Opens one file; returns any object with `len` and either `[i]` or `read`."""
+
+
+class CustomFile:
+    """One file, which unpickling opens again."""
+
+    columns = None
+
+    def __init__(self, path: Path, format: Format) -> None:
+        self._path, self._format = path, format
+        try:
+            self._rows = Memory(format(path))
+        except Exception as error:
+            error.add_note(f"penstock: when {_format_name(format)} opened {path}")
+            raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CustomFile, (self._path, self._format)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """Return the rows at `indices`."""
+        return self._rows.read(indices)
+
+    def lengths(self) -> Sizes | None:
+        """Return the sizes of all rows, or `None` if the file does not know them."""
+        return self._rows.lengths()
+
+
+def open_custom(
+    paths: Sequence[str | Path],
+    format: Format,
+    cache: str | Path | None,
+    others: Mapping[str, object],
+    *,
+    name: str = "",
+    files: Files = files,
+) -> Chain:
+    """Return the rows of files of a custom format as one source, in the order of their paths.
+
+    Args:
+        paths: Files, globs, brace ranges and folders.
+        format: Function that opens one file.
+        cache: Cache folder.
+        others: Arguments of `read` that a custom format does not accept.
+        name: Name of the format; by default that of the function.
+        files: Returns the data files of a folder that is one dataset.
+
+    Raises:
+        ConfigError: One of `others` has a value, or a path matches no file.
+    """
+    name = name or _format_name(format)
+    if argument := next((name for name, value in others.items() if value is not None), None):
+        raise ConfigError(
+            f"{argument}= does not apply to a custom format: the function {name} decides what a "
+            "file contains; leave it out"
+        )
+    found_paths = find(paths, files)
+    opened = [CustomFile(path, format) for path in found_paths]
+    lengths = (
+        partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
+    )
+    return Chain(
+        opened,
+        outline_of(opened, found_paths),
+        format=name,
+        name=name_of(paths, found_paths),
+        paths=found_paths,
+        cache=cache,
+        lengths=lengths,
+    )
+
+
+def _lengths(files: Sequence[CustomFile]) -> Ints:
+    return np.concatenate([lengths[:] for file in files if (lengths := file.lengths()) is not None])
+
+
+def _format_name(format: Format) -> str:
+    return getattr(format, "__name__", type(format).__name__)

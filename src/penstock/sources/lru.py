@@ -1,0 +1,124 @@
+"""LRU caches of mapped files and decoded row groups."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
+
+from ..engine.base.machine import lock, process
+
+
+class LRUCache:
+    """A bounded, thread-safe LRU cache; pickling drops its values.
+
+    The table has no lock, because a fork could copy a locked one. Every step is one atomic call of a
+    dict. Keys store paths as strings, since hashing a path runs Python code and may switch threads. If
+    several threads miss the same key, one makes the value and the others wait on a lock of that key.
+    The newest value stays even if it alone exceeds the limit: decoding it for every read costs more.
+
+    >>> cache = LRUCache(limit=2)
+    >>> cache.get("a", lambda: (1, "made"))
+    'made'
+    >>> cache.get("a", lambda: (1, "not made again"))
+    'made'
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._values: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self._making: dict[Any, AbstractContextManager[Any]] = {}
+
+    def __getstate__(self) -> int:
+        return self._limit
+
+    def __setstate__(self, limit: int) -> None:
+        self.__init__(limit)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
+        """Return the value of `key`; on a miss, `make` returns its cost and the value."""
+        key = _with_string_paths(key)
+        entry = self._values.get(key)
+        if entry is None:
+            return self._make(key, make)
+        try:
+            self._values.move_to_end(key)
+        except KeyError:  # another thread has evicted it in between
+            pass
+        return entry[1]
+
+    def drop(self, key: Any) -> None:
+        """Evict a value that no reader is expected to need again."""
+        entry = self._values.pop(_with_string_paths(key), None)
+        if entry is not None:
+            self._used -= entry[0]
+
+    def once(self, name: str) -> bool:
+        """Return whether this is the first call with this name, for example to warn once.
+
+        >>> cache = LRUCache(limit=2)
+        >>> cache.once("said"), cache.once("said")
+        (True, False)
+        """
+        marker = (0, object())
+        return self._values.setdefault(("once", name), marker) is marker
+
+    def holds(self, key: Any) -> bool:
+        """Return whether the cache contains the key."""
+        return _with_string_paths(key) in self._values
+
+    def _make(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
+        lock_key = key, process()
+        with self._making.setdefault(lock_key, lock()):  # a C lock: an interrupt releases it
+            if (entry := self._values.get(key)) is not None:
+                return entry[1]
+            cost, value = new_entry = make()
+            self._values[key] = new_entry
+            self._making.pop(lock_key, None)
+        # Concurrent additions may lose a cost here; `_trim` computes the sum again.
+        self._used += cost
+        if self._used > self._limit:
+            self._trim()
+        return value
+
+    def _trim(self) -> None:
+        """Evict until an eighth of the limit is free, so that eviction passes stay rare."""
+        try:
+            used = sum(cost for cost, _ in list(self._values.values()))
+        except (KeyError, RuntimeError):
+            return  # without the GIL another thread changed the dict; that thread trims it
+        while used > self._limit - self._limit // 8 and len(self._values) > 1:
+            try:
+                _, (cost, _) = self._values.popitem(last=False)
+            except KeyError:
+                break
+            used -= cost
+        self._used = used
+
+
+def _with_string_paths(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(
+            [
+                str(part) if isinstance(part, PurePath) else part
+                for part in cast("tuple[Any, ...]", key)
+            ]
+        )
+    return str(key) if isinstance(key, PurePath) else key
+
+
+class SharedCaches(NamedTuple):
+    """The caches that the files of one source share.
+
+    `files` holds mapped files and is bounded by their number; `decoded` holds row groups and is bounded
+    by bytes.
+    """
+
+    files: LRUCache
+    decoded: LRUCache

@@ -1,0 +1,137 @@
+"""Folders with a manifest: those of `penstock.write` and of Hugging Face's `save_to_disk`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from ..engine.base import seams
+from ..errors import ConfigError, DataError, StorageError
+from ..stores import located
+from . import meta, sidecar
+from .rows import arrow
+
+MANIFEST = ".shards.json"
+"""File beside the shards that describes their input and, once complete, each file."""
+
+KEYS = "__key__"
+"""Column of Arrow shards that lists the keys of the samples of a row."""
+
+
+_STATE, _IDS = "state.json", "input_ids"
+
+
+class SavedDataset(NamedTuple):
+    """The contents of a manifest.
+
+    `lengths` names the column whose list lengths are the lengths of the rows, if any. `bare` names the
+    single column if rows are no mappings.
+    """
+
+    files: list[Path]
+    format: str
+    columns: list[str] | None
+    lengths: str | None
+    bare: str | None
+
+
+def is_saved_dataset(path: str | Path) -> bool:
+    """Return whether `penstock.write` wrote a folder."""
+    try:
+        return (located(path) / MANIFEST).is_file()
+    except (OSError, RuntimeError):  # `find` reports what is wrong with the path
+        return False
+
+
+def written(paths: Sequence[str | Path]) -> SavedDataset | None:
+    """Return the dataset of a folder that `penstock.write` wrote, or `None` for any other path.
+
+    Raises:
+        ConfigError: The folder is incomplete.
+        DataError: The manifest is damaged, or a file is missing or has another size.
+    """
+    if len(paths) != 1 or not is_saved_dataset(paths[0]):
+        return None
+    folder = located(paths[0])
+    path = folder / MANIFEST
+    data = meta.read_bytes(path)
+    try:
+        manifest = json.loads(data)
+        shards = manifest.get("shards")
+        files = [
+            (folder / _name(file["file"]), int(file["bytes"]))
+            for shard in shards or ()
+            for file in shard
+        ]
+        table: dict[str, Any] = manifest.get("table") or {}
+        columns = [*table["columns"]] if table else None
+        dataset = SavedDataset(
+            [file_path for file_path, _ in files],
+            str(manifest["format"]),
+            columns,
+            table.get("lengths"),
+            table.get("bare"),
+        )
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise DataError(
+            f"the manifest is damaged ({error!r}): delete the folder, and write it again",
+            where=str(path),
+        ) from error
+    if shards is None:
+        raise ConfigError(
+            f"{folder} is incomplete: call penstock.write again, which resumes the write"
+        )
+    for file, size in files:
+        if not file.is_file() or sidecar.stat(file).size != size:
+            raise DataError(
+                f"the file is missing, or has not the {size:,} bytes that were written: call "
+                "penstock.write again, which writes it again",
+                where=str(file),
+            )
+    return dataset
+
+
+def token_column(files: Sequence[Path], kind: str) -> str | None:
+    """Return the token column of a dataset written by Hugging Face's `save_to_disk`, or `None`."""
+    if kind != "arrow" or not files or not (files[0].parent / _STATE).is_file():
+        return None
+    pa: Any = arrow()
+    try:
+        schema = arrow("pyarrow.ipc").read_schema(pa.py_buffer(_head(files[0])))
+        column_type: Any = dict(zip(schema.names, schema.types, strict=False)).get(_IDS)
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", where=str(files[0])) from error
+    if column_type is None or not (
+        pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
+    ):
+        return None
+    return _IDS if pa.types.is_integer(column_type.value_type) else None
+
+
+def _head(path: Path) -> bytes:
+    """Return the schema message of an Arrow stream: a marker, its length, and that many bytes."""
+    read, size = seams.world.store.read, sidecar.stat(path).size
+    prefix = read(str(path), 0, 8)
+    length = int.from_bytes(prefix[4:], "little")
+    if prefix[:4] != b"\xff" * 4 or length > size - 8:
+        raise ValueError("it does not begin as an Arrow stream does")
+    return read(str(path), 0, 8 + length)
+
+
+def _name(value: Any) -> str:
+    """Return a file name, which must not lead out of its folder."""
+    name = cast(str, value)
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} is no name of a file")
+    return name
