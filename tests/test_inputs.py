@@ -945,9 +945,7 @@ def test_joined_datasets_are_those_of_the_methods() -> None:
 def test_a_list_of_datasets_is_given_with_a_star(name: str) -> None:
     a: Any = numbers(3)
     for call in (lambda: getattr(ps, name)([a, a]), lambda: getattr(a, name)([a, a])):
-        with pytest.raises(
-            ps.ConfigError, match=re.escape(f"put a star before a list: {name}(*datasets)")
-        ):
+        with pytest.raises(ps.ConfigError, match=re.escape(f"unpack the list: {name}(*datasets)")):
             call()
     with pytest.raises(ps.ConfigError, match="at least one"):
         getattr(ps, name)()

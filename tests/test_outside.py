@@ -224,7 +224,7 @@ def test_asked(make: Make) -> None:
             assert p in ds.plan.find(sample.source, sample.index, within=range(60, 100))
     counts = Counter(sample.source for p in range(50) for sample in ds.plan.at(p))
     assert {name: n for name, n in ds.plan.counts(50).items() if n} == counts
-    assert isinstance(ds[7], type(make()[7])) and np.array_equal(ds.sample(7), make()[7])
+    assert isinstance(ds[7], type(make()[7])) and np.array_equal(ds[7], make()[7])
 
 
 def test_edited(make: Make) -> None:

@@ -30,7 +30,7 @@ HOW: list[dict[str, Any]] = [
     {"method": "best_fit", "pad_to_multiple": 2, "bos": 97},
     {"pad_to_multiple": 3, "eos": 98},
     {"method": "first_fit"},
-    {"method": "best_fit", "overflow": "never", "long": "cut"},
+    {"method": "best_fit", "overflow": "never", "long": "truncate"},
 ]
 
 

@@ -70,7 +70,7 @@ UNNAMED: dict[str, Callable[[], ps.Dataset]] = {
     "from_iterable": lambda: ps.from_iterable(lambda: next(iter([]))),
 }
 SAID = (
-    "it raised StopIteration, as next\\(\\) does where nothing is left: give next\\(\\) a default"
+    "it raised StopIteration, as next\\(\\) does at the end: give next\\(\\) a default"
 )
 
 

@@ -84,6 +84,7 @@ NAMES = {
     "Dataset": {
         "take": ".limit(n)",
         "head": ".limit(n)",
+        "sample": "ds[i], or ds.repeat()[i] for a later pass",
         "drop": ".skip(n)",
         "train_test_split": "train, held_out = ds.split(0.1)",
         "random_split": "train, held_out = ds.split(0.1)",
@@ -111,6 +112,7 @@ NAMES = {
     },
     "Loader": {
         "set_epoch": "`for` once more: it runs the next pass, in an order of its own",
+        "take": ".lease(n)",
         "reset": "loader.load_state_dict(state), or make a new loader",
         "shutdown": ".close()",
         "save": "ps.save(path, loader)",

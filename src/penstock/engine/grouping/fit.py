@@ -23,7 +23,7 @@ class FirstFit:
     A row closes when it is full, has `max_segments` documents, or is the oldest of more than
     `open_rows`. A document longer than a row is cut into full rows and a rest that is packed like a
     document (`long="split"`), is an error (`"refuse"`), or keeps its first `length` tokens and
-    loses the others (`"cut"`). Documents without a token are skipped. First-fit in bounded space,
+    loses the others (`"truncate"`). Documents without a token are skipped. First-fit in bounded space,
     see Csirik and Johnson, "Bounded space on-line bin packing: best is better than first" (2001). A
     step looks at the open rows one by one.
 
@@ -220,7 +220,7 @@ def _shorten(item: Item, length: int, long: Long) -> tuple[int, Piece | None, li
         return size, item if size else None, []
     if long == "refuse":
         raise too_long(size, length, item.number)
-    if long == "cut":
+    if long == "truncate":
         return length, Part(item, 0, length), []
     rest = size % length
     full: list[Row] = [
@@ -238,6 +238,6 @@ def too_long(size: int, length: int, number: int) -> DataError:
     return DataError(
         f"{size} tokens, more than a row of {length}: use a longer row, filter such documents out "
         "before pack, "
-        "or pack with long='split' or long='cut'",
+        "or pack with long='split' or long='truncate'",
         where=f"item {number}",
     )

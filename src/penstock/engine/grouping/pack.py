@@ -15,12 +15,15 @@ from ...types import Carry, Item, Json, Part
 from ..base.hints import chosen
 from ..base.tree import cut, join
 
-Long: TypeAlias = Literal["split", "refuse", "cut"]
+Long: TypeAlias = Literal["split", "refuse", "truncate"]
 Overflow: TypeAlias = Literal["split", "never"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]
 
 LONGS: tuple[Long, ...] = get_args(Long)
+LONG_IN_STATES = {"truncate": "cut"}
+"""Values of `long` whose spelling in descriptions, and so in states, differs: it never changes."""
+
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
@@ -173,8 +176,11 @@ def negative(number: int, size: int) -> DataError:
 
 
 def settings_of(fold: Any) -> dict[str, Json]:
-    """The settings of a fold, for its description."""
-    return {field.name: getattr(fold, field.name) for field in fields(fold)}
+    """Return the settings of a fold for its description."""
+    settings = {field.name: getattr(fold, field.name) for field in fields(fold)}
+    if "long" in settings:
+        settings["long"] = LONG_IN_STATES.get(settings["long"], settings["long"])
+    return settings
 
 
 def room_of(row: Row, length: int) -> int:

@@ -16,7 +16,7 @@ from ..base.ints import held, whole
 from ..base.tree import collate
 from ..grouping.apart import SOURCE, Apart
 from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import ConcatSplit, Long, Overflow, Piece
+from ..grouping.pack import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from .many import build_plain
 from .row import OWN, build_row
 
@@ -42,7 +42,7 @@ class Packing:
     - `pad` fills the row: one value, or `{feature: value}` and 0 for the rest. Give labels the
       value that the loss skips, often -100.
     - `bos` and `eos` put a token before and behind every document. They count as tokens; a split
-      document has BOS only at its start and EOS only at its end; `long="cut"` loses EOS. An id goes
+      document has BOS only at its start and EOS only at its end; `long="truncate"` loses EOS. An id goes
       to the first feature, and the others have their padding in its place, so the loss skips it;
       `{feature: value}` gives each its own.
     - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts
@@ -171,9 +171,9 @@ class Packing:
                 "multiple of "
                 f"{multiple}, such as {-(-self.length // multiple) * multiple}"
             )
-        if self.long == "cut" and self.length <= self.extra:
+        if self.long == "truncate" and self.length <= self.extra:
             raise ConfigError(
-                f"pack({self.length}, long='cut'): with bos and eos a row of {self.length} has no "
+                f"pack({self.length}, long='truncate'): with bos and eos a row of {self.length} has no "
                 "room for a token of "
                 "a document; use a longer row, or long='split'"
             )
@@ -338,6 +338,8 @@ def _plain(value: Any, option: str) -> Json:
         return {name: _plain(table[name], option) for name in sorted(table)}
     if isinstance(value, (list, tuple)):
         return list(cast("Sequence[str]", value))
+    if option == "long":
+        return LONG_IN_STATES.get(value, value)
     if option == "dtype" and value is not None:
         return np.dtype(value).name
     return cast("Json", value.item() if isinstance(value, np.generic) else value)

@@ -168,7 +168,7 @@ class Windows:
 
     def planned(self, sizes: Ints, key: int, of: Ints | None = None) -> Layout:
         """All windows of a pass of these documents, `of` these groups."""
-        if self.long == "cut":
+        if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
         begins = bounds_of(sizes)
         tokens = int(begins[-1])
@@ -197,7 +197,7 @@ class Windows:
 
     def settled(self, sizes: Ints, rows: int) -> int:
         """How many documents of a pass were looked at for so many of its rows."""
-        if self.long == "cut":
+        if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
         begins = bounds_of(sizes)
         window = min(-(-rows // self.rows), self.many(int(begins[-1])))

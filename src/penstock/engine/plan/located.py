@@ -106,7 +106,7 @@ class Located(Shows):
         many ranks, each of which takes an item.
 
         Args:
-            position: of an item, from 0 on over all passes; the uid of one that was taken; or a
+            position: of an item, from 0 on over all passes; the uid of one that was leased; or a
                 slice of positions.
             step: a global step in its place.
             world_size: on how many ranks, for a plan that is of no run.

@@ -150,7 +150,7 @@ class Questions(Located):
 
         Args:
             position: how many positions are looked at; by default what the run delivered. Of items
-                that were taken (`Loader.take`) that is what was settled.
+                that were leased (`Loader.lease`) that is what was settled.
             step: a global step instead: what was given before it was (the last time). Rows that
                 fill no step count as
                 often as they were given: never ("drop"), or once more ("pad"); so do steps that
