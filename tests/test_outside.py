@@ -414,8 +414,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: ps.from_sequence("abc").filter(bool).reorder(Evens()), r"reorder\(\) needs random access"),
     (lambda: ps.from_sequence("abc").fold(Evens()), r"fold\(\): Evens has no init, step, flush; see Fold"),  # pyright: ignore[reportArgumentType]
     (lambda: ps.mix({"a": ps.from_sequence("a")}, rule=Evens()), r"Evens has no at; see Mixing"),  # pyright: ignore[reportArgumentType]
-    (lambda: ps.mix({"a": ps.from_sequence("a")}, {"a": 1}, rule=TwoToOne()), "the rule decides alone"),
-    (lambda: ps.mix({"a": ps.from_sequence("a")}, seed=4, rule=TwoToOne()), "the rule decides alone"),
+    (lambda: ps.mix({"a": ps.from_sequence("a")}, {"a": 1}, rule=TwoToOne()), "a rule replaces all other options"),
+    (lambda: ps.mix({"a": ps.from_sequence("a")}, seed=4, rule=TwoToOne()), "a rule replaces all other options"),
     (lambda: ps.mix({}, rule=TwoToOne()), "no datasets|no inputs"),
     (lambda: ps.mix({"a": ps.from_sequence("a")}, rule=TwoToOne())[2], "TwoToOne draws from input 1 at"),
     (lambda: ps.Loader(ruled()).set_weights({"other": 1, "own": 1}), "which has no weights"),
