@@ -1,4 +1,4 @@
-"""Lengths of samples, that lie in memory or are worked out when asked for."""
+"""Lengths of samples, stored in memory or computed at access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 18  # samples looked up at a time
 
 @dataclass(frozen=True)
 class ByIndex:
-    """Lengths as a function of the numbers of samples, of which there are `many`; nothing is held.
+    """Lengths as a function of the indices of `many` samples; nothing is stored.
 
     >>> ByIndex(lambda index: index % 3 + 1, 1 << 40)[5:8].tolist()
     [3, 1, 2]
@@ -35,7 +35,7 @@ class ByIndex:
 
 @dataclass(frozen=True)
 class Spaced:
-    """Lengths as what lies between offsets, of which there is one more; they are not copied.
+    """Lengths as differences of `n + 1` offsets, which are not copied.
 
     >>> Spaced(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
     [5, 4]
@@ -59,7 +59,7 @@ class Spaced:
 
 @dataclass(frozen=True)
 class Ends:
-    """Lengths as what lies between the ends that are given when asked for, the first from 0 on."""
+    """Lengths as differences of end offsets, which a function returns; the first starts at 0."""
 
     ends: Callable[[], Ints]
     many: int
@@ -79,7 +79,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Chained:
-    """Lengths of several parts, one after the other."""
+    """Concatenated lengths of several parts."""
 
     parts: tuple[Sizes, ...]
 
@@ -94,11 +94,11 @@ class Chained:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
             if step == 1:
-                each = zip(self._starts.tolist(), self.parts, strict=False)
-                found = [
-                    part[max(start - at, 0) : max(stop - at, 0)] for at, part in each if at < stop
+                parts = zip(self._starts.tolist(), self.parts, strict=False)
+                slices = [
+                    part[max(start - at, 0) : max(stop - at, 0)] for at, part in parts if at < stop
                 ]
-                return np.concatenate([np.zeros(0, np.int64), *found])
+                return np.concatenate([np.zeros(0, np.int64), *slices])
             where = np.arange(start, stop, step)
         index: Ints = np.atleast_1d(where)
         if np.ndim(where) == 0:
@@ -115,7 +115,7 @@ class Chained:
 
 @dataclass(frozen=True)
 class Capped:
-    """Lengths of which no more than `most` counts."""
+    """Lengths capped at `most`."""
 
     sizes: Sizes
     most: int
@@ -129,7 +129,7 @@ class Capped:
 
 @dataclass(frozen=True)
 class IsEmpty:
-    """1 where a length is 0, else 0."""
+    """Indicator of empty samples: 1 if a length is 0, else 0."""
 
     sizes: Sizes
 
@@ -142,7 +142,7 @@ class IsEmpty:
 
 @dataclass(frozen=True)
 class Derived:
-    """Lengths made of other lengths, those that are asked for.
+    """Lengths computed from other lengths at access.
 
     >>> Derived(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
     [2, 4]
@@ -159,11 +159,11 @@ class Derived:
 
 
 def chunks(sizes: Sizes) -> Iterator[Ints]:
-    """All lengths, some at a time."""
+    """Iterate over all lengths in chunks."""
     for start in range(0, len(sizes), CHUNK):
         yield sizes[start : start + CHUNK]
 
 
 def total(sizes: Sizes) -> int:
-    """The sum of all lengths."""
+    """Return the sum of all lengths."""
     return sum(int(part.sum(dtype=np.int64)) for part in chunks(sizes))
