@@ -86,9 +86,9 @@ def rank_in(group: object) -> tuple[int, int]:
         raise ConfigError(
             f"mesh={group!r}: give a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']"
         )
-    if (own := torch.get_rank()) not in ranks:
-        raise ConfigError(f"mesh={group!r}: this process, rank {own}, is no member of it")
-    return ranks.index(own), len(ranks)
+    if (rank := torch.get_rank()) not in ranks:
+        raise ConfigError(f"mesh={group!r}: this process, rank {rank}, is no member of it")
+    return ranks.index(rank), len(ranks)
 
 
 def worker() -> tuple[int, int] | None:

@@ -161,12 +161,12 @@ def _sides(n: int) -> tuple[int, int]:
 
 
 def _round(x: Ints, word: int, modulus: int) -> Ints:
-    """A random function from integers to `[0, modulus)`, keyed by a 64-bit word."""
-    return _rounded(x, np.uint64(word), np.uint64(modulus))
+    """Hash integers to `[0, modulus)`, keyed by a 64-bit word."""
+    return _round_each(x, np.uint64(word), np.uint64(modulus))
 
 
-def _rounded(x: Ints, word: Any, modulus: Any) -> Ints:
-    """The same, each perhaps with a word and a modulus of its own."""
+def _round_each(x: Ints, word: Any, modulus: Any) -> Ints:
+    """Hash integers to `[0, modulus)`, with a scalar or a vector of words and moduli."""
     high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
     high *= modulus
     return (high >> np.uint64(32)).view(np.int64)
@@ -214,25 +214,23 @@ def permute_each(
     True
     """
     words = np.asarray(
-        [_rounds(*each) for each in zip(sizes, keys, tweaks, strict=True)], np.uint64
+        [_rounds(*settings) for settings in zip(sizes, keys, tweaks, strict=True)], np.uint64
     ).reshape(-1, _ROUNDS)
-    sides, n = (
-        np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2),
-        np.asarray(sizes, np.int64),
-    )
+    sides = np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2)
+    n = np.asarray(sizes, np.int64)
     out, todo = x.copy(), np.arange(len(x))
     while todo.size:
-        mine = which[todo]
-        a, b = sides[mine].T
+        rows = which[todo]
+        a, b = sides[rows].T
         left = out[todo] // b
         right = out[todo] - left * b
         for r in range(0, _ROUNDS, 2):
-            left = left + _rounded(right, words[mine, r], a.view(np.uint64))
+            left = left + _round_each(right, words[rows, r], a.view(np.uint64))
             left -= (left >= a) * a
-            right = right + _rounded(left, words[mine, r + 1], b.view(np.uint64))
+            right = right + _round_each(left, words[rows, r + 1], b.view(np.uint64))
             right -= (right >= b) * b
-        out[todo] = found = left * b + right
-        todo = todo[found >= n[mine]]
+        out[todo] = permuted = left * b + right
+        todo = todo[permuted >= n[rows]]
     return out
 
 

@@ -28,8 +28,8 @@ class ByIndex:
     def __len__(self) -> int:
         return self.many
 
-    def __getitem__(self, where: Any, /) -> Any:
-        index = np.arange(*where.indices(self.many)) if isinstance(where, slice) else where
+    def __getitem__(self, indices: Any, /) -> Any:
+        index = np.arange(*indices.indices(self.many)) if isinstance(indices, slice) else indices
         return np.asarray(self.length_of(index))
 
 
@@ -46,15 +46,15 @@ class Spaced:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, where: Any, /) -> Any:
-        if isinstance(where, slice):
-            start, stop, step = where.indices(len(self))
+    def __getitem__(self, indices: Any, /) -> Any:
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(len(self))
             if step == 1:
                 return np.diff(self.offsets[start : max(start, stop) + 1]).astype(
                     np.int64, copy=False
                 )
-            where = np.arange(start, stop, step)
-        return (self.offsets[where + 1] - self.offsets[where]).astype(np.int64, copy=False)
+            indices = np.arange(start, stop, step)
+        return (self.offsets[indices + 1] - self.offsets[indices]).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Ends:
     def __len__(self) -> int:
         return self.many
 
-    def __getitem__(self, where: Any, /) -> Any:
+    def __getitem__(self, indices: Any, /) -> Any:
         ends = self.ends()
-        if isinstance(where, slice):
-            start, stop, step = where.indices(self.many)
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(self.many)
             if step == 1:
                 return np.diff(ends[start:stop], prepend=ends[start - 1] if start else 0)
-            where = np.arange(start, stop, step)
-        return ends[where] - np.where(where > 0, ends[where - 1], 0)
+            indices = np.arange(start, stop, step)
+        return ends[indices] - np.where(indices > 0, ends[indices - 1], 0)
 
 
 @dataclass(frozen=True)
@@ -90,26 +90,26 @@ class Chained:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, where: Any, /) -> Any:
-        if isinstance(where, slice):
-            start, stop, step = where.indices(len(self))
+    def __getitem__(self, indices: Any, /) -> Any:
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(len(self))
             if step == 1:
                 parts = zip(self._starts.tolist(), self.parts, strict=False)
                 slices = [
                     part[max(start - at, 0) : max(stop - at, 0)] for at, part in parts if at < stop
                 ]
                 return np.concatenate([np.zeros(0, np.int64), *slices])
-            where = np.arange(start, stop, step)
-        index: Ints = np.atleast_1d(where)
-        if np.ndim(where) == 0:
+            indices = np.arange(start, stop, step)
+        index: Ints = np.atleast_1d(indices)
+        if np.ndim(indices) == 0:
             return self[index][0]
         part, out = (
             np.searchsorted(self._starts, index, side="right") - 1,
             np.empty(len(index), np.int64),
         )
         for i in np.flatnonzero(np.bincount(part, minlength=1)).tolist():
-            mine = part == i
-            out[mine] = self.parts[i][index[mine] - self._starts[i]]
+            members = part == i
+            out[members] = self.parts[i][index[members] - self._starts[i]]
         return out
 
 
@@ -123,8 +123,8 @@ class Capped:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return np.minimum(self.sizes[where], self.most)
+    def __getitem__(self, indices: Any, /) -> Any:
+        return np.minimum(self.sizes[indices], self.most)
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class IsEmpty:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return (self.sizes[where] == 0).astype(np.int64)
+    def __getitem__(self, indices: Any, /) -> Any:
+        return (self.sizes[indices] == 0).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Derived:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return self.make(self.sizes[where])
+    def __getitem__(self, indices: Any, /) -> Any:
+        return self.make(self.sizes[indices])
 
 
 def chunks(sizes: Sizes) -> Iterator[Ints]:

@@ -208,7 +208,7 @@ class EndToEnd:
             return {**carry, "full": [*carry["full"], item]}, []
         row: Row = carry["row"]
         used: list[int] = carry["used"]
-        full, start, ready = [[one] for one in carry["full"]], [0] * len(lengths), list[Row]()
+        full, start, ready = [[full] for full in carry["full"]], [0] * len(lengths), list[Row]()
         while True:
             stop = self._fits(lengths, start, used)
             if stop is not None and stop == lengths:
@@ -228,7 +228,7 @@ class EndToEnd:
             row, used, full = [], [0] * len(lengths), []
 
     def flush(self, carry: Carry, /) -> list[Row]:
-        return [*([carry["row"]] if carry["row"] else []), *([one] for one in carry["full"])]
+        return [*([carry["row"]] if carry["row"] else []), *([item] for item in carry["full"])]
 
     def restored(self, carry: Carry, /) -> Carry:
         row: Row = [*carry["row"]]
@@ -242,8 +242,8 @@ class EndToEnd:
             used = [a + b for a, b in zip(used, sizes, strict=True)]
         if any(taken > size for taken, size in zip(used, self.room.sizes, strict=True)):
             raise ValueError(f"an open row of {used}")
-        for one in carry["full"]:
-            lengths_of(one.value, self.room.names)  # a part of a document has no value
+        for document in carry["full"]:
+            lengths_of(document.value, self.room.names)  # a part of a document has no value
         return {"row": row, "used": used, "full": [*carry["full"]]}
 
     def describe(self) -> Json:

@@ -63,9 +63,9 @@ class BlockShuffle:
         epoch = positions // n
         i = within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
         block = i // self.rows
-        whole = n // self.rows
-        inside = np.flatnonzero(block < whole)
-        moved = permute(block[inside], whole, key ^ 1, epoch[inside])
+        blocks = n // self.rows
+        inside = np.flatnonzero(block < blocks)
+        moved = permute(block[inside], blocks, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
         return i + epoch * n, None
 
@@ -74,9 +74,9 @@ class BlockShuffle:
         epoch = positions // n
         i = positions - epoch * n
         block = i // self.rows
-        whole = n // self.rows
-        inside = np.flatnonzero(block < whole)
-        moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
+        blocks = n // self.rows
+        inside = np.flatnonzero(block < blocks)
+        moved = unpermute(block[inside], blocks, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
         return within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
 

@@ -105,15 +105,13 @@ class FeatureRows:
         )
         self.listed = tuple(name for name in meta if name not in room.names)
         self.cut = [name not in self.meta for name in room.names]
-        told = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
+        settings = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
         dtypes = {
             name: np.dtype(asked).name
             for name in room.names
             if (asked := _of(dtype, name)) is not None
         }
-        self.__qualname__ = (
-            f"rows({told}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
-        )
+        self.__qualname__ = f"rows({settings}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
 
     def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
         pieces = [*pieces_of(group, self.cut)]
