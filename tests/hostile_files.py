@@ -518,7 +518,7 @@ def states_under_a_long_name(at: Path) -> None:
 
 def ledger_of_very_many_ranks(at: Path) -> None:
     loader = Loader(from_sequence(range(40)))
-    taken = loader.take(2)
+    taken = loader.lease(2)
     loader.settle(taken[0].uid, "trained")
     body = unseal(loader.state_dict())
     body["settling"] = {**body["settling"], "of": [0, 1 << 40]}

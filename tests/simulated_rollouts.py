@@ -55,7 +55,7 @@ class Rollouts:
         """Take as many as may be in flight, up to the end of a pass."""
         flight = self.flight[rank]
         while not self.over[rank] and len(flight) < self.in_flight:
-            items = self.loaders[rank].take(self.random.randint(1, self.in_flight - len(flight)))
+            items = self.loaders[rank].lease(self.random.randint(1, self.in_flight - len(flight)))
             self.over[rank] = not items
             for item in items:
                 assert item.uid not in flight, "an item that is in flight was given"

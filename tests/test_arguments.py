@@ -91,7 +91,6 @@ STEPS: dict[str, Callable[[], ps.Dataset]] = {
     **dict.fromkeys(("pack_features", "rename"), lambda: ps.from_sequence(ROWS)),
 }
 AS_LISTS_DO = {
-    "sample",
     "slice",
 }  # an index that is no number is Python's own TypeError, as it is of a list
 # autotune runs for seconds; what fold and pipe are given is the user's own code.

@@ -97,7 +97,7 @@ def test_what_one_rank_leaves_out_is_said(caplog: pytest.LogCaptureFixture) -> N
         ps.Loader(numbers(14), rank=0, world_size=1, global_batch_size=4) as loader,
     ):
         list(loader)
-    assert "leaves out its last 2 of 14 rows" in caplog.text
+    assert "omits its last 2 of 14 rows" in caplog.text
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -144,7 +144,7 @@ def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
         ),
         (
             lambda: ps.Loader(numbers().batch(4), rank=0, world_size=2, global_batch_size=12),
-            "are 8 rows on 2 ranks",
+            "have 8 rows on 2 ranks",
         ),
         (
             lambda: ps.Loader(
@@ -158,18 +158,18 @@ def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
         ),
         (
             lambda: numbers().batch(global_batch_size=8).batch(global_batch_size=2),
-            "of all ranks already",
+            "has global batches already",
         ),
         (
-            lambda: ps.Loader(numbers(), rank=0, world_size=2, global_batch_size=8).take(1),
-            "global_batch_size shares",
+            lambda: ps.Loader(numbers(), rank=0, world_size=2, global_batch_size=8).lease(1),
+            "global_batch_size divides",
         ),
         (
-            lambda: ps.Loader(numbers().batch(4), global_batch_size=4).take(1),
-            "global_batch_size shares",
+            lambda: ps.Loader(numbers().batch(4), global_batch_size=4).lease(1),
+            "global_batch_size divides",
         ),
-        (lambda: numbers().batch(), "give n"),
-        (lambda: numbers().batch(2, global_batch_size=4), "give n"),
+        (lambda: numbers().batch(), "give either n"),
+        (lambda: numbers().batch(2, global_batch_size=4), "give either n"),
         (lambda: ps.Loader(numbers(), global_batch_size=0), "global_batch_size=0"),
         (
             lambda: numbers().batch(global_batch_size=8).plan.at(step=0, world_size=3),

@@ -906,12 +906,12 @@ def test_samples_are_asked_for_by_a_list(indices: Any) -> None:
 @pytest.mark.parametrize(
     "indices,words",
     [
-        ([True, False], "a mask; give the places where it is true, np.flatnonzero(mask)"),
+        ([True, False], "a mask; give indices, np.flatnonzero(mask)"),
         (np.ones(5, bool), "np.flatnonzero(mask)"),
-        ([1.0, 2.0], "whole numbers in one row"),
-        ([[1, 2], [3]], "whole numbers in one row"),
-        (np.ones((2, 2), int), "whole numbers in one row"),
-        (["1"], "whole numbers in one row"),
+        ([1.0, 2.0], "give a vector of whole numbers"),
+        ([[1, 2], [3]], "give a vector of whole numbers"),
+        (np.ones((2, 2), int), "give a vector of whole numbers"),
+        (["1"], "give a vector of whole numbers"),
     ],
 )
 def test_a_list_of_what_is_no_place_is_refused(indices: Any, words: str) -> None:
@@ -945,9 +945,7 @@ def test_joined_datasets_are_those_of_the_methods() -> None:
 def test_a_list_of_datasets_is_given_with_a_star(name: str) -> None:
     a: Any = numbers(3)
     for call in (lambda: getattr(ps, name)([a, a]), lambda: getattr(a, name)([a, a])):
-        with pytest.raises(
-            ps.ConfigError, match=re.escape(f"put a star before a list: {name}(*datasets)")
-        ):
+        with pytest.raises(ps.ConfigError, match=re.escape(f"unpack the list: {name}(*datasets)")):
             call()
     with pytest.raises(ps.ConfigError, match="at least one"):
         getattr(ps, name)()

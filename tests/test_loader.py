@@ -268,7 +268,7 @@ def test_padding_is_marked_in_the_loader_and_in_batches_that_are_mappings() -> N
     own = ds.map(lambda x: {**x, "valid": 1}).batch(2)
     with (
         ps.Loader(own, remainder="pad") as loader,
-        pytest.raises(ps.ConfigError, match="rename that with .map"),
+        pytest.raises(ps.ConfigError, match="rename that key with .rename"),
     ):
         next(iter(loader))
 
@@ -294,8 +294,8 @@ def test_what_is_left_out_is_said_once_and_a_pass_without_a_step_is_refused(
     for loader in dealt(numbers(11).batch(2), 2):
         assert len(list(loader)) == len(list(loader))
     assert [record.getMessage() for record in caplog.records] == [
-        "every pass leaves out its last 3 of 11 rows, which fill no step of 2 ranks with 2 rows each; "
-        "Loader(remainder='pad') or 'keep' gives them too"
+        "every pass omits its last 3 of 11 rows, which fill no step of 2 ranks with 2 rows each; "
+        "Loader(remainder='pad') or 'keep' delivers them too"
     ]
     for loader in dealt(numbers(11).batch(4), 3):
         with pytest.raises(
@@ -448,7 +448,7 @@ def test_a_second_iterator_takes_over_and_the_first_says_so() -> None:
         assert next(first) == 0
         second = iter(loader)
         assert next(second) == 1
-        with pytest.raises(ps.ConfigError, match="took over"):
+        with pytest.raises(ps.ConfigError, match="replaced this iterator"):
             next(first)
         assert list(second) == list(range(2, 10))
         assert list(second) == []
@@ -982,14 +982,14 @@ def test_two_threads_over_one_loader_get_every_item_once(workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["state_dict", "metrics", "verdict", "take", "set_weights", "next"]
+    "call", ["state_dict", "metrics", "verdict", "lease", "set_weights", "next"]
 )
 def test_calls_of_the_pipeline_on_its_worker_threads_are_refused(call: str) -> None:
     """They waited for a lock whose holder waited for them, without end."""
 
     def asks(x: int) -> int:
         calls: dict[str, Callable[[], Any]] = {
-            "take": lambda: loader.take(1),
+            "lease": lambda: loader.lease(1),
             "set_weights": lambda: loader.set_weights({"a": 1}),
             "next": lambda: next(items),
         }
@@ -998,7 +998,7 @@ def test_calls_of_the_pipeline_on_its_worker_threads_are_refused(call: str) -> N
 
     with ps.Loader(ps.from_sequence(range(20)).map(asks), workers=1) as loader:
         items = iter(loader)
-        with pytest.raises(ps.ConfigError, match="on a thread that computes for the same loader"):
+        with pytest.raises(ps.ConfigError, match="on a worker thread of the same loader"):
             next(items)
 
 
@@ -1041,7 +1041,7 @@ def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.Monk
         rows = iter(loader)
         next(rows)
         monkeypatch.setattr("penstock.loader.process", lambda: -1)
-        with pytest.raises(ps.ConfigError, match="open one in each process"):
+        with pytest.raises(ps.ConfigError, match="open a loader in each process"):
             next(rows)
 
 

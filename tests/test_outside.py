@@ -224,7 +224,7 @@ def test_asked(make: Make) -> None:
             assert p in ds.plan.find(sample.source, sample.index, within=range(60, 100))
     counts = Counter(sample.source for p in range(50) for sample in ds.plan.at(p))
     assert {name: n for name, n in ds.plan.counts(50).items() if n} == counts
-    assert isinstance(ds[7], type(make()[7])) and np.array_equal(ds.sample(7), make()[7])
+    assert isinstance(ds[7], type(make()[7])) and np.array_equal(ds[7], make()[7])
 
 
 def test_edited(make: Make) -> None:
@@ -414,8 +414,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: ps.from_sequence("abc").filter(bool).reorder(Evens()), r"reorder\(\) needs random access"),
     (lambda: ps.from_sequence("abc").fold(Evens()), r"fold\(\): Evens has no init, step, flush; see Fold"),  # pyright: ignore[reportArgumentType]
     (lambda: ps.mix({"a": ps.from_sequence("a")}, rule=Evens()), r"Evens has no at; see Mixing"),  # pyright: ignore[reportArgumentType]
-    (lambda: ps.mix({"a": ps.from_sequence("a")}, {"a": 1}, rule=TwoToOne()), "the rule decides alone"),
-    (lambda: ps.mix({"a": ps.from_sequence("a")}, seed=4, rule=TwoToOne()), "the rule decides alone"),
+    (lambda: ps.mix({"a": ps.from_sequence("a")}, {"a": 1}, rule=TwoToOne()), "a rule replaces all other options"),
+    (lambda: ps.mix({"a": ps.from_sequence("a")}, seed=4, rule=TwoToOne()), "a rule replaces all other options"),
     (lambda: ps.mix({}, rule=TwoToOne()), "no datasets|no inputs"),
     (lambda: ps.mix({"a": ps.from_sequence("a")}, rule=TwoToOne())[2], "TwoToOne draws from input 1 at"),
     (lambda: ps.Loader(ruled()).set_weights({"other": 1, "own": 1}), "which has no weights"),

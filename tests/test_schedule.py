@@ -189,7 +189,7 @@ def test_an_interpolation_for_each_two_neighbours() -> None:
     assert [bent.weights(4 * step) for step in (3, 12, 35)] == [
         pytest.approx(mixed.weights(step)) for step in (3, 12, 35)
     ]
-    with pytest.raises(ConfigError, match="4 points have 3 gaps between them; give one for each"):
+    with pytest.raises(ConfigError, match="4 points have 3 intervals between them; give one"):
         Schedule(points, ["step"])
     with pytest.raises(ConfigError, match="did you mean 'linear'"):
         Schedule(points, ["step", "lineer", "step"])  # pyright: ignore[reportArgumentType]
@@ -219,7 +219,7 @@ def test_a_window_moves_over_sources(width: float, sizes: list[float] | None) ->
         (["a", "b"], {"width": 1.1}, "above 0, at most 1"),
         (["a", "b"], {"sizes": [1]}, "a size above 0 for each of 2"),
         (["a", "b"], {"sizes": [1, 0]}, "a size above 0 for each of 2"),
-        (["a", "a"], {}, "named once"),
+        (["a", "a"], {}, "each source once"),
         ([], {}, "at least one"),
     ],
 )

@@ -416,7 +416,7 @@ def test_long_documents_are_split_refused_or_cut() -> None:
     for method in ("first_fit", "best_fit"):
         split = [plain(r) for r in ds.pack(5, method=method, long="split")]
         assert sum(sum(i > 0 for i in r["segment_ids"]) for r in split) == 18
-        kept = [plain(r) for r in ds.pack(5, method=method, long="cut")]
+        kept = [plain(r) for r in ds.pack(5, method=method, long="truncate")]
         assert sum(sum(i > 0 for i in r["segment_ids"]) for r in kept) == 12
         with pytest.raises(ps.errors.PenstockError, match="11"):
             list(ds.pack(5, method=method, long="refuse"))

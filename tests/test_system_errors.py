@@ -148,6 +148,6 @@ def test_a_result_that_cannot_be_sent_names_its_sample() -> None:
 def test_every_remedy_ends_the_message() -> None:
     error = storage_error(OSError(errno.ELOOP, "Too many levels of symbolic links"), "/data/x")
     assert str(error) == (
-        "/data/x: Too many levels of symbolic links: mend the links, which lead to each other in a circle"
+        "/data/x: Too many levels of symbolic links: repair the symbolic links, which form a cycle"
     )
     assert not is_missing_file(error), "storage that fails is never the fault of a sample"

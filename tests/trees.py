@@ -382,7 +382,7 @@ PACKS: list[tuple[str, dict[str, Any]]] = [
     ("best_fit", {"window": 1000}),
     ("best_fit", {}),
     ("best_fit", {"rows": 4}),
-    ("best_fit", {"rows": 5, "long": "cut"}),
+    ("best_fit", {"rows": 5, "long": "truncate"}),
     ("concat_split", {"pad_to_multiple": 2, "bos": 98}),
     ("first_fit", {"pad_to_multiple": 3}),
     ("best_fit", {"rows": 4, "pad_to_multiple": 2, "eos": 99}),

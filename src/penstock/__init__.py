@@ -1,8 +1,7 @@
 """Penstock decides, reads, mixes, packs and delivers the data that models are trained on.
 
-The order of training data is a pure function of position, not a side effect of iterating: resuming
-    exactly, changing
-the number of ranks and workers, and asking what a step held all follow from it.
+The order of training data is a pure function of position, not a side effect of iteration. Exact
+resume, other numbers of ranks and workers, and the provenance of every step follow from it.
 
 >>> import penstock as ps
 >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bbbb")}, {"a": 3, "b": 1})
@@ -78,8 +77,8 @@ __all__ = [
     "zip",
 ]
 
-# Where each name is defined. It is imported when it is first used: a command line that only says
-# its version, or a program that uses one function, does not wait for the rest.
+# The module that defines each public name, imported at the first use of the name. So a command
+# that prints its version, or a program that uses one function, imports nothing else.
 _HOMES = {
     "engine.base.ragged": ("jagged", "pad"),
     "dataset": ("Dataset",),
@@ -107,10 +106,10 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or a module of the package, when it is first used."""
+    """Import a public name, or a module of the package, at its first use."""
     if name in _HOME:
-        globals()[name] = found = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        return found
+        globals()[name] = value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        return value
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
     from .engine.base.hints import unknown

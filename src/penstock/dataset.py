@@ -1,4 +1,4 @@
-"""The dataset: one public class over the tree, with a method for every step."""
+"""The dataset: one public class over the tree of nodes, with a method for every step."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ R = TypeVar("R")
 
 @guided
 class Dataset(Shows):
-    """A sequence of samples that can be passed over again and again; every method gives a new one.
+    """An immutable pipeline over samples; every method returns a new dataset.
 
-    Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`,
-    `ds[i]` and slices; any can be iterated. See the page "What every step means" for the exact
-    semantics of each step.
+    A dataset is a description: nothing is read until samples are requested. Every dataset can be
+    iterated, any number of times. An indexed dataset also has `len(ds)`, `ds[i]` and slices. The
+    page "What every step means" has the exact semantics of each step.
 
     Args:
-        flow: the tree; users begin with `ps.read` and its like, which make it.
-        seed: the seed of random steps that have none of their own.
+        flow: the tree of nodes. Users begin with `ps.read` and similar functions, which build it.
+        seed: seed of random steps that have no seed of their own.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(6)).map(lambda x: x * x).batch(4, collate=list)
@@ -112,16 +112,15 @@ class Dataset(Shows):
         return Dataset, (self.flow, self._seed)
 
     def _with(self, flow: Flow) -> Dataset:
-        found = Dataset(flow, self._seed)
-        found._compiled = Compiled(flow, base=self._compiled)
-        return found
+        dataset = Dataset(flow, self._seed)
+        dataset._compiled = Compiled(flow, base=self._compiled)
+        return dataset
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ random access
 
     @property
     def compiled(self) -> Compiled:
-        """The tree with what is worked out of it once, for all loaders, iterators and plans of this
-        dataset.
+        """The compiled tree, shared by all loaders, iterators and plans of this dataset.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abc").batch(2).compiled.op.size
@@ -141,13 +140,15 @@ class Dataset(Shows):
 
     @cached_property
     def plan(self) -> Plan[Dataset]:
-        """What every position holds, when each sample comes up, what was given by then: answered
-        without reading.
+        """The plan, which answers questions about the order without reading samples.
+
+        It tells which samples a position holds, at which positions a sample appears, and what a
+        run has delivered before a position.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence(range(1_000), name="numbers").shuffle(seed=1).batch(4).plan
-        >>> where = plan.find("numbers", 17)
-        >>> 17 in [sample.index for sample in plan.at(where[0])]
+        >>> positions = plan.find("numbers", 17)
+        >>> 17 in [sample.index for sample in plan.at(positions[0])]
         True
         """
         return Plan(self.compiled, self._with)
@@ -163,8 +164,7 @@ class Dataset(Shows):
         if self._size is None:
             raise IndexedError(
                 "len() of an endless dataset; .limit(n) gives it a length (DataLoader and trainers "
-                "take "
-                "penstock.integrations.torch.IterableDataset(ds))"
+                "take penstock.integrations.torch.IterableDataset(ds))"
             )
         return self._size
 
@@ -181,15 +181,17 @@ class Dataset(Shows):
             isinstance(index, Sequence) and not isinstance(index, str | bytes)
         ):
             return self.__getitems__(cast("Indices", index))
-        place = operator.index(cast("int", index))
-        require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
-        self._check(place, place)
-        return self._values(np.asarray([place + (self._size or 0) if place < 0 else place]))[0]
+        position = operator.index(cast("int", index))
+        require_indexed(self.flow, f"ds[{position}]", "iterate over the dataset instead")
+        self._check_bounds(position, position)
+        if position < 0:
+            position += self._size or 0
+        return self._values(np.asarray([position]))[0]
 
     def __getitems__(self, indices: Indices) -> list[Any]:
-        """Many samples at once, for torch's DataLoader and whoever else asks so."""
+        """Return several samples at once; torch's DataLoader calls this method."""
         require_indexed(self.flow, "ds[[...]], ds.__getitems__", "iterate over the dataset instead")
-        return listed(self._values(self._places(indices, "ds[{}]")))
+        return listed(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
         rows = self._op.locate(positions, np.zeros_like(positions))
@@ -197,56 +199,32 @@ class Dataset(Shows):
             return self._op.values(rows)
         except Failed as failure:
             leaf = self.compiled.builder.leaves[failure.leaf]
-            cause, file = (
-                cause_of(failure, self.compiled.builder.leaves),
-                file_and_row(leaf.source, failure.index),
-            )
+            cause = cause_of(failure, self.compiled.builder.leaves)
+            file = file_and_row(leaf.source, failure.index)
             cause.add_note(
                 f"penstock: at index {failure.index} of source {leaf.name} (pass "
                 f"{failure.epoch}){file}"
             )
             raise cause from None
 
-    def sample(self, position: int) -> Any:
-        """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of
-        the second pass.
+    def _positions(self, indices: Indices, call: str) -> Ints:
+        """Return the positions of indices; negative indices count from the end."""
+        positions = places(indices, call)
+        if len(positions):
+            self._check_bounds(int(positions.min()), int(positions.max()))
+        return np.where(positions < 0, positions + (self._size or 0), positions)
 
-        Args:
-            position: counted from 0, over all passes.
-
-        Raises:
-            IndexedError: if a step before has no positions (filter, say).
-            IndexError: for a negative position.
-
-        >>> import penstock as ps
-        >>> ps.from_sequence("abc").sample(4)
-        'b'
-        """
-        require_indexed(self.flow, f"sample({position})", "iterate over the dataset instead")
-        position = operator.index(position)
-        within_reach(position)
-        if position < 0 or self._size == 0:
-            raise IndexError(
-                f"position {position} of a dataset of {self._size}: positions count from 0"
-            )
-        return self._values(np.asarray([position]))[0]
-
-    def _places(self, indices: Indices, where: str) -> Ints:
-        """The positions that were named; negative ones count from the end."""
-        found = places(indices, where)
-        if len(found):
-            self._check(int(found.min()), int(found.max()))
-        return np.where(found < 0, found + (self._size or 0), found)
-
-    def _check(self, least: int, most: int) -> None:
-        """Refuse indices that the dataset does not have."""
+    def _check_bounds(self, lowest: int, highest: int) -> None:
+        """Raise `IndexError` if the dataset lacks one of the indices."""
         size = self._size
         if size is None:
-            within_reach(most)
-            if least < 0:
-                raise IndexError(f"index {least}: an endless dataset has no end to count from")
-        elif least < -size or most >= size:
-            raise IndexError(f"index {most if most >= size else least} of a dataset of {size}")
+            within_reach(highest)
+            if lowest < 0:
+                raise IndexError(f"index {lowest}: an endless dataset has no end to count from")
+        elif lowest < -size or highest >= size:
+            raise IndexError(
+                f"index {highest if highest >= size else lowest} of a dataset of {size}"
+            )
 
     def __iter__(self) -> DatasetIterator:
         return DatasetIterator(self)
@@ -262,25 +240,25 @@ class Dataset(Shows):
         *,
         name: str | None = None,
     ) -> Dataset:
-        """Every sample once a pass, in an order that is new in every pass; O(1) memory, random
-        access.
+        """Shuffle the samples, with another order in every pass.
+
+        The order is a keyed permutation, so it needs O(1) memory and keeps random access.
 
         Args:
-            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            block: (rows, window): blocks of `rows` neighbours are shuffled, then the rows inside
-                windows of `window` blocks. Reads stay local, the order is less random.
-            window: only every `window` neighbours are shuffled among themselves; needs no random
-                access.
-            buckets: rows are dealt once, at random, into buckets of so many; a pass shuffles the
-                buckets and the rows of each. To pack 10^8 documents and more: lengths are added up
-                once, not anew for each pass.
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            seed: seed of this step. Default: the seed of `.seed()` or of the mixture, else 0.
+            block: (rows, window): shuffle blocks of `rows` neighbours, then the rows inside windows
+                of `window` blocks. Reads stay local; the order is less random.
+            window: shuffle only inside windows of this many neighbours; needs no random access.
+            buckets: rows in a bucket. Rows are assigned to buckets once, at random; a pass shuffles
+                the buckets, and the rows of each. For packing 10^8 documents and more: lengths are
+                summed once, not once per pass.
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: for an endless dataset, two of block, window and buckets, or numbers below
-                1.
-            IndexedError: after a step without positions, but for `window`.
+            ConfigError: if the dataset is endless, if two of block, window and buckets are given,
+                or if a number is below 1.
+            IndexedError: if an earlier step has no positions; not with `window`.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence(range(100)).shuffle(seed=7)
@@ -288,61 +266,58 @@ class Dataset(Shows):
         (True, True)
         """
         name = self._step_name("shuffle", name)
-        if sum(given is not None for given in (block, window, buckets)) > 1:
+        if sum(option is not None for option in (block, window, buckets)) > 1:
             raise ConfigError(
                 f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them"
             )
         if window is not None:
             window = whole(window, "shuffle(window={})", 1, FAR)
             if why_not(self.flow) is not None:
-                return self._fold(WindowShuffle(window), _one, _only, self._own(seed), name)
-            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed), name))
-        self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
+                return self._fold(WindowShuffle(window), _one, _only, self._seed_of(seed), name)
+            return self._with(Reorder(self.flow, WindowShuffle(window), self._seed_of(seed), name))
+        self._require_indexed("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError(
                 "shuffle(): the dataset is endless; shuffle it before .repeat() or mix"
             )
         if buckets is not None:
             order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1, FAR))
-            return self._with(Reorder(self.flow, order, self._own(seed), name))
+            return self._with(Reorder(self.flow, order, self._seed_of(seed), name))
         if block is None:
             tell_of_shuffle(self.flow)
-            return self._with(Reorder(self.flow, Shuffle(), self._own(seed), name))
+            return self._with(Reorder(self.flow, Shuffle(), self._seed_of(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
         rows, window = (
             whole(number, f"{{}} in shuffle(block={block})", 1, FAR) for number in block
         )
         whole(rows * window, f"shuffle(block={block}): {{}} rows", 1, FAR)
-        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed), name))
+        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._seed_of(seed), name))
 
     def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
-        """Another order, by an `Order` of your own: a pure map from positions to positions of this
-        dataset.
+        """Reorder the samples by a custom `Order`, a pure map between positions.
 
-        The dataset must be indexed, and stays so. `order` is an object with `size`, `down`, `up`
-        and `describe`, see `penstock.types.Order`; `penstock.testing.assert_order` checks it.
-        `seed` goes into the `key` that its methods are given; without one it is that of `.seed()`
-        or `mix`, else 0. Raises `ConfigError` where a method is missing, `IndexedError` where the
-        dataset can only be iterated.
+        The dataset must be indexed, and stays indexed. `penstock.testing.assert_order` checks an
+        order.
 
         Args:
-            order: see `penstock.types.Order`.
-            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            order: object with `size`, `down`, `up` and `describe`, see `penstock.types.Order`. The
+                seed enters the `key` that its methods receive.
+            seed: seed of this step. Default: the seed of `.seed()` or of the mixture, else 0.
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: if it lacks a method.
-            IndexedError: after a step without positions.
+            ConfigError: if the order lacks a method.
+            IndexedError: if an earlier step has no positions.
 
         >>> import numpy as np, penstock as ps
         >>> class Backwards:
         ...     def size(self, below):
         ...         return below
         ...     def down(self, positions, below, key):
-        ...         epoch, place = np.divmod(positions, below)
-        ...         return epoch * below + below - 1 - place, None
+        ...         epoch, index = np.divmod(positions, below)
+        ...         return epoch * below + below - 1 - index, None
         ...     def up(self, positions, below, key):
         ...         return self.down(positions, below, key)[0]
         ...     def describe(self):
@@ -350,22 +325,21 @@ class Dataset(Shows):
         >>> "".join(ps.from_sequence("abc").reorder(Backwards()))
         'cba'
         """
-        self._ordered("reorder()", "reorder before that step")
+        self._require_indexed("reorder()", "reorder before that step")
         name = self._step_name("reorder", name)
         return self._with(
-            Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed), name)
+            Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._seed_of(seed), name)
         )
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
-        """`epochs` passes as one (endless without a number), reshuffled each time or in the order
-        of the first.
+        """Repeat the dataset: `epochs` passes as one pass.
 
         Args:
-            epochs: how many passes; endless without a number.
-            reshuffle: False keeps the order of the first pass in every one.
+            epochs: number of passes. Default: endless.
+            reshuffle: whether every pass has its own order; False repeats the order of the first.
 
         Raises:
-            ConfigError: if the dataset is endless already, or empty and would never end.
+            ConfigError: if the dataset is endless already, or empty and repeated for ever.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").repeat(2))
@@ -390,14 +364,15 @@ class Dataset(Shows):
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:
-        """Each sample `n` times, adjacent: a group of rollouts for each prompt, say. Random steps
-        do the same to all.
+        """Repeat each sample `n` times, adjacent; for example a group of rollouts per prompt.
+
+        Earlier random steps draw the same values for all `n` copies.
 
         Args:
-            n: how many times.
+            n: number of copies of each sample.
 
         Raises:
-            IndexedError: after a step without positions.
+            IndexedError: if an earlier step has no positions.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").repeat_each(3))
@@ -413,15 +388,16 @@ class Dataset(Shows):
         return self._with(Reorder(self.flow, RepeatEach(n)))
 
     def slice(self, *bounds: int | None) -> Dataset:
-        """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same
-        in every pass.
+        """Slice the dataset: `ds.slice(start, stop, step)` is `ds[start:stop:step]`.
+
+        A slice is a fixed set of samples, the same in every pass.
 
         Args:
-            *bounds: stop; start and stop; or start, stop and step, as of a list.
+            *bounds: stop; start and stop; or start, stop and step, as for a list.
 
         Raises:
-            ConfigError: for an endless dataset without a stop.
-            IndexedError: after a step without positions.
+            ConfigError: if the dataset is endless and the slice has no stop.
+            IndexedError: if an earlier step has no positions.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).slice(2, 9, 3))
@@ -430,7 +406,7 @@ class Dataset(Shows):
         return self._sliced(slice(*bounds))
 
     def _sliced(self, bounds: slice) -> Dataset:
-        self._ordered("a slice", "use .limit(n), or slice before that step")
+        self._require_indexed("a slice", "use .limit(n), or slice before that step")
         size = self._size
         if size is None:
             start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
@@ -439,17 +415,17 @@ class Dataset(Shows):
                     "a slice of an endless dataset needs a stop and counts forwards from the start"
                 )
             within_reach(max(start, stop))
-            found = range(start, stop, step)
+            positions = range(start, stop, step)
         else:
-            found = range(size)[bounds]
-        return self._fixed(Slice(found.start, len(found), found.step))
+            positions = range(size)[bounds]
+        return self._fixed_set(Slice(positions.start, len(positions), positions.step))
 
-    def _fixed(self, order: Slice | Pick) -> Dataset:
-        return self._with(Reorder(self._settled, order))
+    def _fixed_set(self, order: Slice | Pick) -> Dataset:
+        return self._with(Reorder(self._seeded_flow, order))
 
     @property
-    def _settled(self) -> Flow:
-        # A fixed set must not depend on where it is put, so seeds are settled now.
+    def _seeded_flow(self) -> Flow:
+        # A fixed set must not depend on later steps, so its seeds are fixed here.
         return seeded(self.flow, self._seed or 0)
 
     def split(
@@ -460,24 +436,27 @@ class Dataset(Shows):
         column: str | None = None,
         seed: int = 0,
     ) -> tuple[Dataset, Dataset]:
-        """Two datasets that never share a sample: the larger part to train on, and the part that is
-        held out.
+        """Split into two disjoint datasets: one to train on, and one held out.
 
-        By a hash of where samples lie, any prefix has its share, and what more data adds changes
-        nothing for the data that was there. With `column`, rows of files go by a hash of what that
-        column holds, so that equal values (the pages of a site, the copies of a text, in other
-        sources too) stay on one side; shares are then those of values, about. Both are fixed sets,
+        A hash of each position decides, so every prefix has its share, and appended data moves no
+        earlier sample to the other side. With `column`, a hash of that column's value decides:
+        equal values (the pages of a site, the copies of a text, also in other sources) stay on one
+        side. The share then applies to distinct values, approximately. Both parts are fixed sets,
         the same in every pass; shuffle them afterwards.
 
         Args:
-            held_out: a share, "0.5%" or 0.005; or a whole number of samples.
-            by: "hash", or "position": the last ones are held out.
-            column: the column whose values decide, of what `ps.read` just gave.
-            seed: another one holds out other samples; not with `column`.
+            held_out: share, such as "0.5%" or 0.005; or an integer number of samples.
+            by: "hash"; or "position", which holds out the last samples.
+            column: column whose values decide; only directly after `ps.read`.
+            seed: seed of the hash by position; not with `column`.
+
+        Returns:
+            The larger dataset, and the one held out.
 
         Raises:
-            ConfigError: for what is no share, an endless dataset, and a column of what is no file.
-            IndexedError: after a step without positions.
+            ConfigError: if `held_out` is no share, if the dataset is endless, or if `column` is
+                given for a dataset that is not read from files.
+            IndexedError: if an earlier step has no positions.
 
         >>> import penstock as ps
         >>> train, held_out = ps.from_sequence(range(1_000)).split("1%")
@@ -489,51 +468,51 @@ class Dataset(Shows):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            halves = keyed(self.flow, held_out, column)
+            flows = keyed(self.flow, held_out, column)
         else:
-            self._ordered("split()", "split before that step")
+            self._require_indexed("split()", "split before that step")
             if self._size is None:
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"
                 )
-            halves = placed(self._settled, self._size, held_out, by, seed)
-        kept, held = map(self._with, halves)
-        return kept, held
+            flows = placed(self._seeded_flow, self._size, held_out, by, seed)
+        train, test = map(self._with, flows)
+        return train, test
 
     def select(self, indices: Indices) -> Dataset:
-        """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory
-        for each.
+        """Select samples by index, in the given order: a fixed set, the same in every pass.
 
-        `indices` is a list, a range or an array of whole numbers; negative ones count from the end,
-        and one that comes twice gives its sample twice. Bools are refused (`np.flatnonzero(mask)`
-        gives the indices), and so are datasets without random access. For neighbours a slice is
-        smaller; where the samples tell who stays, `filter` needs no list.
+        It needs eight bytes of memory per index. For neighbours a slice needs less memory; to
+        select by the content of samples, use `filter`. For a boolean mask pass
+        `np.flatnonzero(mask)`.
 
         Args:
-            indices: the rows, in the order in which they are to come; negative ones count from the
-                end.
+            indices: list, range or array of integers. Negative ones count from the end; repeated
+                ones repeat their sample.
 
         Raises:
-            IndexedError: after a step without positions.
-            IndexError: for a row that is not there.
+            ConfigError: if `indices` are no integers.
+            IndexedError: if an earlier step has no positions.
+            IndexError: if an index is out of range.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("abcd").select([3, 1, -1]))
         ['d', 'b', 'd']
         """
-        self._ordered("select()", "use .filter(fn), or select before that step")
-        return self._fixed(Pick(self._places(indices, "select({})")))
+        self._require_indexed("select()", "use .filter(fn), or select before that step")
+        return self._fixed_set(Pick(self._positions(indices, "select({})")))
 
     def shard(self, index: int, count: int) -> Dataset:
-        """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out
-        between ranks by itself.)
+        """Take one of `count` disjoint shards: `ds[index::count]`.
+
+        Distributed training needs no such step: a `Loader` shards over ranks by itself.
 
         Args:
-            index: which share, 0 to count - 1.
-            count: how many shares there are.
+            index: index of the shard, 0 to count - 1.
+            count: number of shards.
 
         Raises:
-            ConfigError: for an index out of range.
+            ConfigError: if the index is out of range.
 
         >>> import penstock as ps
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
@@ -545,13 +524,13 @@ class Dataset(Shows):
         return self._sliced(slice(index, None, count))
 
     def limit(self, n: int) -> Dataset:
-        """The first `n` samples of each pass; a slice where the dataset is indexed.
+        """Keep the first `n` samples of each pass; a slice if the dataset is indexed.
 
         Args:
-            n: at most so many samples.
+            n: maximum number of samples.
 
         Raises:
-            ConfigError: for what is no whole number of at least 0.
+            ConfigError: if `n` is no integer of at least 0.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(9)).filter(lambda x: x % 2).limit(3))
@@ -563,18 +542,16 @@ class Dataset(Shows):
         return self._with(Head(self.flow, n))
 
     def skip(self, n: int) -> Dataset:
-        """All but the first `n` samples of each pass; a slice where the dataset is indexed and
-        ends.
+        """Skip the first `n` samples of each pass; a slice if the dataset is indexed and finite.
 
-        With `limit(n)` it splits a dataset in two. Of a stream the first samples are read and
-        dropped, and every rank
-        goes through the whole of it: skip before what is costly.
+        With `limit(n)` it splits a dataset in two. A stream reads and drops the skipped samples, on
+        every rank, so skip before costly steps.
 
         Args:
-            n: so many samples are left out at the beginning of each pass.
+            n: number of samples to skip at the beginning of each pass.
 
         Raises:
-            ConfigError: for what is no whole number of at least 0.
+            ConfigError: if `n` is no integer of at least 0.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(5)).skip(3))
@@ -589,57 +566,59 @@ class Dataset(Shows):
         return self._with(Reorder(self.flow, Gap(0, n)))
 
     def concat(self, *others: Dataset) -> Dataset:
-        """One dataset after the other.
+        """Concatenate datasets, one after the other.
 
         Args:
             *others: the datasets that follow, in this order.
 
         Raises:
-            ConfigError: for what is no dataset, and if one that is not the last is endless.
+            ConfigError: if an argument is no dataset, or if any but the last dataset is endless.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").concat(ps.from_sequence("c")))
         ['a', 'b', 'c']
         """
-        return self._with(_woven("concat", (self, *others), Chain()))
+        return self._with(_mix_by_rule("concat", (self, *others), Chain()))
 
     def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
-        """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and
-        from the next round on the next dataset that was not begun has its place.
+        """Interleave datasets: one sample of each of `width` open datasets in turn.
+
+        When a dataset ends, its turns are skipped; from the next round the next unopened dataset
+        replaces it.
 
         Args:
             *others: the datasets that follow.
-            width: how many datasets are open at a time; more of them mix better and hold more files
-                open.
+            width: number of datasets open at a time. A larger width mixes better, and holds more
+                files open.
 
         Raises:
-            ConfigError: for what is no dataset, or a width below 1.
+            ConfigError: if an argument is no dataset, or if `width` is below 1.
 
         >>> import penstock as ps
         >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
         >>> "".join(a.interleave(b, c, width=2))
         'abaacc'
         """
-        woven = _woven(
-            "interleave", (self, *others), Cycle(whole(width, "interleave(width={})", 1))
-        )
-        return self._with(replace(woven, names=tuple(str(i) for i in range(len(woven.flows)))))
+        rule = Cycle(whole(width, "interleave(width={})", 1))
+        mix = _mix_by_rule("interleave", (self, *others), rule)
+        return self._with(replace(mix, names=tuple(str(i) for i in range(len(mix.flows)))))
 
     def zip(self, *others: Dataset) -> Dataset:
-        """Tuples of one sample of each, as many as the shortest has.
+        """Zip datasets into tuples of one sample each; the shortest dataset ends a pass.
 
         Args:
-            *others: the datasets whose samples stand beside those of this one.
+            *others: the datasets to zip with this one.
 
         Raises:
-            ConfigError: for what is no dataset.
+            ConfigError: if an argument is no dataset.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").zip(ps.from_sequence(range(9))))
         [('a', 0), ('b', 1)]
         """
-        flows = (self, *others)
-        groups = Hold(_woven("zip", flows, Turns()), Batch(len(flows), drop_remainder=True))
+        datasets = (self, *others)
+        fold = Batch(len(datasets), drop_remainder=True)
+        groups = Hold(_mix_by_rule("zip", datasets, Turns()), fold)
         return self._with(Each(groups, "map", tuple))
 
     # ------------------------------------------------------------ functions
@@ -647,24 +626,24 @@ class Dataset(Shows):
     def map(
         self, fn: Callable[[Any], Any], may_skip: bool = False, batched: int | None = None
     ) -> Dataset:
-        """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like
-        a filter, such a step is not indexed.
+        """Apply `fn` to every sample.
 
-        With `batched=n`, `fn` is given a list of up to `n` samples, or their columns
-        (`read(rows="columns")`: a mapping of arrays and lists, `.arrow` the Arrow record batch),
-        and returns a list of as many results, or columns: a mapping of lists or arrays, of which
-        each sample gets its own mapping. Which samples come together is not promised, and may be a
-        single one, so a result may not depend on its neighbours; for fixed groups use `.batch(n,
-        collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose
-        fault it is. Another number of results is a `ConfigError`.
+        With `batched=n`, `fn` receives a list of up to `n` samples, or their columns with
+        `read(rows="columns")`: a mapping of arrays and lists, with the Arrow record batch as
+        `.arrow`. It returns a list with one result per sample, or a mapping of columns, which is
+        divided into one mapping per sample. A call may receive any neighbours, or a single sample,
+        so results must not depend on the others; for fixed groups use
+        `.batch(n, collate=list).map(fn)`. If `fn` raises, its samples are retried one by one, to
+        find the bad one. A wrong number of results is a `ConfigError`.
 
         Args:
-            fn: a pure function of a sample: the same input, the same output, in any thread.
-            may_skip: whether it may raise `ps.Skip`; the dataset then has no positions.
-            batched: how many samples it is given at most, where it takes a list.
+            fn: pure function of a sample: the same input gives the same output, in any thread.
+            may_skip: whether `fn` may raise `ps.Skip` to drop a sample. The dataset then has no
+                positions.
+            batched: maximum number of samples in a call, for a function of a list.
 
         Raises:
-            ConfigError: for what is no function.
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence([1, 2]).map(str))
@@ -675,50 +654,49 @@ class Dataset(Shows):
         {'text': 'bcd', 'size': 3}
         """
         if batched is None:
-            return self._each("may_skip" if may_skip else "map", fn)
+            return self._apply("may_skip" if may_skip else "map", fn)
         if may_skip:
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or "
                 "after it"
             )
-        many = Batched(
+        batched_fn = Batched(
             _function(fn, "map"), whole(batched, "map(batched={})", 1), in_columns(self.flow, "map")
         )
-        return self._each("map", many)
+        return self._apply("map", batched_fn)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
-        """Samples (mappings) under other keys, `{"old": "new"}`; what is not named stays as it is.
+        """Rename keys of samples (mappings): `{"old": "new"}`; other keys are unchanged.
 
-        A key that is not there, or that would be there twice, is a `ConfigError` at the first
-        sample, which names the keys that it has.
+        Keys are checked at the first sample; the error lists the keys that it has.
 
         Args:
             names: old key -> new key.
 
         Raises:
-            ConfigError: for keys that are not there, or would be there twice.
+            ConfigError: while reading, if a key is missing, or would occur twice.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"content": "a", "id": 7}]).rename({"content": "text"})[0]
         {'text': 'a', 'id': 7}
         """
-        return self._each("map", Renamed(names))
+        return self._apply("map", Renamed(names))
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
-        """`fn(i, x)` for the i-th sample of the pass.
+        """Apply `fn(i, x)` to the i-th sample of the pass.
 
         Args:
-            fn: a function of the number in the pass, from 0 on, and the sample.
+            fn: function of the number of the sample in the pass, from 0, and the sample.
 
         Raises:
-            ConfigError: for what is no function.
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").map_with_index(lambda i, x: f"{i}{x}"))
         ['0a', '1b']
         """
         if why_not(self.flow) is None:
-            return self._each("index", fn)
+            return self._apply("index", fn)
         return Dataset(counter()).zip(self).map(OfPair(_function(fn, "map_with_index")))
 
     def random_map(
@@ -728,82 +706,92 @@ class Dataset(Shows):
         *,
         name: str | None = None,
     ) -> Dataset:
-        """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after
-        any resume, new in every pass.
+        """Apply `fn(x, rng)` to every sample, with a random generator keyed by the sample.
+
+        The draws are the same with any workers and after any resume, and differ between passes.
 
         Args:
-            fn: a function of a sample and its `numpy.random.Generator`.
-            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            fn: function of a sample and its `numpy.random.Generator`.
+            seed: seed of this step. Default: the seed of `.seed()` or of the mixture, else 0.
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: for what is no function.
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence([0.0] * 3).random_map(lambda x, rng: x + rng.random())
         >>> list(ds) == list(ds), len(set(ds))
         (True, 3)
         """
-        return self._each("random", fn, self._own(seed), self._step_name("random_map", name))
+        return self._apply("random", fn, self._seed_of(seed), self._step_name("random_map", name))
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
-        """The samples for which `fn(x)` is true.
+        """Keep the samples for which `fn(x)` is true.
+
+        The dataset then has no positions: it runs in lanes, and has no `len`.
 
         Args:
-            fn: whether a sample stays. The dataset then has no positions: it runs in lanes, and has
-                no `len`.
+            fn: predicate of a sample.
 
         Raises:
-            ConfigError: for what is no function.
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(6)).filter(lambda x: x % 3 == 0))
         [0, 3]
         """
-        return self._each("filter", fn)
+        return self._apply("filter", fn)
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Dataset:
-        """Everything that `fn(x)` yields.
+        """Replace every sample by the samples that `fn(x)` yields.
+
+        The dataset then has no positions.
 
         Args:
-            fn: gives any number of samples for one. The dataset then has no positions.
+            fn: function from a sample to any number of samples.
 
         Raises:
-            ConfigError: for what is no function.
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return self._each("flat", fn)
+        return self._apply("flat", fn)
 
     def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
-        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x,
-        source, epoch, index)`.
+        """Add the provenance of every sample: `__source__`, `__epoch__` and `__index__`.
 
         Args:
-            fn: makes the sample; without it three fields are added.
+            fn: function `fn(x, source, epoch, index)` that returns the sample. Default: add the
+                three keys to a mapping.
 
         Raises:
-            ConfigError: for what is no function; while reading, if a sample is no mapping and there
-                is no `fn`.
+            ConfigError: if `fn` is not callable; while reading, if a sample is no mapping and `fn`
+                is not given.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
         {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
         """
-        return self._each("source", fn or _add_source)
+        return self._apply("source", fn or _add_source)
 
     def pipe(
         self, fn: Callable[Concatenate[Dataset, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """`fn(ds, ...)`: a step of your own.
+        """Call `fn(ds, ...)`, so that custom steps fit into a chain of methods.
 
         Args:
-            fn: a function of a dataset.
-            *args: given to it after the dataset.
-            **kwargs: given to it by name.
+            fn: function of a dataset.
+            *args: positional arguments after the dataset.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The result of `fn`.
+
+        Raises:
+            ConfigError: if `fn` is not callable.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(4)).pipe(lambda ds: ds.limit(2)))
@@ -814,13 +802,13 @@ class Dataset(Shows):
         return fn(self, *args, **kwargs)
 
     def seed(self, seed: int) -> Dataset:
-        """The seed for all random steps, before and after, that have none of their own.
+        """Set the seed of all random steps, earlier and later, that have none of their own.
 
         Args:
-            seed: any whole number; neighbouring seeds are unrelated.
+            seed: any integer; neighbouring seeds give unrelated orders.
 
         Raises:
-            ConfigError: for what is no whole number.
+            ConfigError: if `seed` is no integer.
 
         >>> import penstock as ps
         >>> a, b = (ps.from_sequence(range(50)).shuffle().seed(s) for s in (1, 2))
@@ -840,26 +828,25 @@ class Dataset(Shows):
         *,
         global_batch_size: int | None = None,
     ) -> Dataset:
-        """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
+        """Batch `n` neighbours by stacking them; the last batch of a pass may be short.
 
-        With `global_batch_size` in the place of `n` a loader makes batches of its share: so many
-            rows over the number
-        of ranks. Steps are then the same on any number of ranks; a short last one is left out on
-        one rank too, unless `Loader(remainder=)` says otherwise. Without ranks, in `iter(ds)` and
-        the plan, an item is the whole batch.
+        With `global_batch_size` instead of `n`, each rank of a loader builds batches of
+        `global_batch_size / world_size` rows. Steps are then the same on any number of ranks. A
+        short last step is dropped, also on one rank, unless `Loader(remainder=)` says otherwise.
+        Without ranks, in `iter(ds)` and the plan, an item is the whole global batch.
 
-        `collate=list` leaves the samples as they are; after `read(rows="columns")` other functions
-        are given columns.
+        `collate=list` keeps the samples as they are. After `read(rows="columns")` other functions
+        receive columns.
 
         Args:
             n: samples in a batch.
-            drop_remainder: whether the last, short batch of a pass is left out, for equal shapes.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays,
-                goes into mappings and tuples, and keeps strings in lists.
-            global_batch_size: samples in the batches of all ranks together, in the place of `n`.
+            drop_remainder: whether to drop the last, short batch of a pass, for equal shapes.
+            collate: function from a list of samples to one item. The default stacks numbers and
+                arrays, also inside mappings and tuples, and keeps strings in lists.
+            global_batch_size: samples in a batch of all ranks together; replaces `n`.
 
         Raises:
-            ConfigError: for a size below 1, unless one of both sizes is given, and for a second
+            ConfigError: if a size is below 1, if not exactly one size is given, or at a second
                 `global_batch_size`.
             DataError: while reading, if samples cannot be stacked.
 
@@ -872,35 +859,33 @@ class Dataset(Shows):
         """
         if (n is None) == (global_batch_size is None):
             raise ConfigError(
-                "batch: give n, the samples of a batch, or global_batch_size, those of all ranks "
-                "together"
+                "batch: give either n, the samples of a batch, or global_batch_size, the samples "
+                "of all ranks together"
             )
         over_ranks = n is None
         if over_ranks and shares_batches(self.flow):
             raise ConfigError(
-                "batch(global_batch_size=...): the dataset has batches of all ranks already; leave "
-                "out one"
+                "batch(global_batch_size=...): the dataset has global batches already; leave out "
+                "one of the two"
             )
-        where, given = (
-            ("batch({})", n)
-            if n is not None
-            else ("batch(global_batch_size={})", global_batch_size)
-        )
-        n = whole(given, where, 1, BATCH)
+        if n is None:
+            n = whole(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
+        else:
+            n = whole(n, "batch({})", 1, BATCH)
         stack = None if collate is None else _collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
         return self._with(batched(self.flow, Batch(n, drop_remainder, over_ranks), stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
-        """Batches of `n` rows, cut from batches of other sizes.
+        """Regroup the rows of batches into batches of `n` rows.
 
         Args:
-            n: rows in a batch, counted along the first axis.
-            drop_remainder: whether the last, short batch of a pass is left out.
+            n: rows in a batch, along the first axis.
+            drop_remainder: whether to drop the last, short batch of a pass.
 
         Raises:
-            ConfigError: for an `n` below 1.
+            ConfigError: if `n` is below 1.
 
         >>> import penstock as ps, numpy as np
         >>> batches = ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)
@@ -915,25 +900,26 @@ class Dataset(Shows):
     def shuffle_buffer(
         self, n: int, seed: int | None = None, *, name: str | None = None
     ) -> Dataset:
-        """Each sample drawn at random from the next `n`: for datasets without random access. Prefer
-        `shuffle()` where it works.
+        """Shuffle a stream: draw each sample at random from a buffer of the next `n`.
+
+        For datasets without random access; prefer `shuffle()` for indexed ones.
 
         Args:
-            n: samples in the buffer: more of them mix better, take memory, and are read again at a
-                resume.
-            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            n: samples in the buffer. A larger buffer mixes better, needs more memory, and is read
+                again at a resume.
+            seed: seed of this step. Default: the seed of `.seed()` or of the mixture, else 0.
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: for an `n` below 1.
+            ConfigError: if `n` is below 1.
 
         >>> import penstock as ps
         >>> sorted(ps.from_sequence(range(20)).filter(bool).shuffle_buffer(5)) == list(range(1, 20))
         True
         """
         name = self._step_name("shuffle_buffer", name)
-        return self._fold(ShuffleBuffer(n), _one, _only, self._own(seed), name)
+        return self._fold(ShuffleBuffer(n), _one, _only, self._seed_of(seed), name)
 
     def bucket_by_length(
         self,
@@ -942,19 +928,19 @@ class Dataset(Shows):
         size: Callable[[Any], int] = len,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
-        """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is
-        small.
+        """Group `n` samples of similar length, so that batches need little padding.
 
         Args:
-            bounds: ascending sizes: one bucket below the first, one from the last on.
+            bounds: ascending sizes that separate the buckets; the first bucket is below the first
+                bound, the last one starts at the last bound.
             n: samples in a group.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
-                source has them.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays,
-                goes into mappings and tuples, and keeps strings in lists.
+            size: size of a sample, such as its number of tokens. `len` reads no sample if the
+                source knows its lengths.
+            collate: function from a list of samples to one item. The default stacks numbers and
+                arrays, also inside mappings and tuples, and keeps strings in lists.
 
         Raises:
-            ConfigError: for bounds that do not ascend, or an `n` below 1.
+            ConfigError: if the bounds do not ascend, or if `n` is below 1.
 
         >>> import penstock as ps
         >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).bucket_by_length([3], 2, collate=list)
@@ -974,20 +960,19 @@ class Dataset(Shows):
         padded: bool = False,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
-        """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts
-        padding to the longest).
+        """Group neighbours that have at most `max_tokens` tokens together.
 
         Args:
-            max_tokens: the most that a group holds; a larger sample is an error.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
-                source has them.
-            padded: whether every sample counts as much as the longest of its group.
-            collate: makes one item of a list of samples; the default stacks numbers and arrays,
-                goes into mappings and tuples, and keeps strings in lists.
+            max_tokens: maximum number of tokens in a group; a larger sample is an error.
+            size: size of a sample, such as its number of tokens. `len` reads no sample if the
+                source knows its lengths.
+            padded: whether every sample counts as the longest of its group, as after padding.
+            collate: function from a list of samples to one item. The default stacks numbers and
+                arrays, also inside mappings and tuples, and keeps strings in lists.
 
         Raises:
-            ConfigError: for `max_tokens` below 1.
-            DataError: while reading, for a sample that is too large.
+            ConfigError: if `max_tokens` is below 1.
+            DataError: while reading, if a sample is too large.
 
         >>> import penstock as ps
         >>> batches = ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list)
@@ -1017,53 +1002,54 @@ class Dataset(Shows):
         group_by: str | None = None,
         name: str | None = None,
     ) -> Dataset:
-        """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
+        """Pack documents into rows of exactly `length` tokens.
 
-        `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them
-        whole. With a source that knows its lengths (`from_tokens`, `read(lengths=...)`) rows follow
-        from these alone, and the dataset stays
-        indexed: with `concat_split` and `best_fit` also one that never ends, and no row needs those
-            before it.
+        A row is a mapping of the features with `segment_ids` and `positions` (int32[length]).
+        `concat_split` splits documents at the end of each row; `first_fit` and `best_fit` keep
+        documents whole. If the source knows its lengths (`from_tokens`, `read(lengths=...)`), rows
+        are planned from the lengths, and the dataset stays indexed. With `concat_split` and
+        `best_fit` this holds for endless datasets too, and no row depends on earlier rows.
 
         Args:
             length: tokens in a row.
-            method: `first_fit` fills the first open row with room, `best_fit` the fullest, at the
-                price of rows that wait.
-            long: what `first_fit` and `best_fit` do with documents over `length`: "split", "refuse"
-                or "cut" them.
-            max_segments: the most documents in a row.
-            features: the features to pack, the one that counts the tokens first; all of them when
-                not given.
-            unpacked: features that come in a list, one entry for each document.
-            pad: fills the row: one value, or {feature: value}; give labels the value that the loss
-                skips, often -100.
-            bos: a token before every document; {feature: value} gives each feature its own.
-            eos: a token after every document, in the same way; both count as tokens.
-            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become
-                int32, whatever the sources store, and other features keep their dtype.
-            open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
-            window: for `best_fit`: documents that are looked at together, 1,000 when not given.
-            overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and
-                cuts the rare document that fits into none of them; "never" keeps all whole, and
-                plans a pass at a time. "never" where several `features`, `open_rows`, `window` or
-                `max_segments` are given, else "split".
-            rows: see `overflow`: 256 when not given, 1,024 for rows of 8,192 tokens or more.
-            pad_to_multiple: what a row has of each document is filled up to a multiple of this, for
-                context parallelism (twice the ranks that share a row, in Megatron); the padding
-                counts as tokens of the document. It divides `length`.
-            group_by: documents of which this key has different values (texts or numbers) are never
-                in one row; "__source__" is the source that they are of. Rows of what comes rarely
-                wait for more of it; where lengths are known, "__source__" is planned in windows, in
-                each of which every source has a row that is not full (`rows` is then 64 for each
-                source or more, also of `concat_split`).
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            method: "concat_split"; "first_fit", which fills the first open row with room; or
+                "best_fit", which fills the fullest one, so rows stay open longer.
+            long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them,
+                "refuse" them with an error, or "truncate" them.
+            max_segments: maximum number of documents in a row.
+            features: features to pack; the first one counts the tokens. Default: all.
+            unpacked: features collected in a list, one entry per document.
+            pad: padding value, or {feature: value}. Give labels the value that the loss ignores,
+                often -100.
+            bos: token before every document; or {feature: value}.
+            eos: token after every document; or {feature: value}. Both count as tokens.
+            dtype: dtype of the rows, or {feature: dtype}. Default: int32 for vectors of integers,
+                whatever the sources store; other features keep their dtype.
+            open_rows: number of rows filled at a time. Default: 64 for `first_fit`, 4 for
+                `best_fit`.
+            window: number of documents that `best_fit` places together. Default: 1,000.
+            overflow: for `best_fit` over known lengths. "split" packs `rows` rows at a time, and
+                splits the rare document that fits into none of them. "never" keeps all documents
+                whole, and plans a pass at a time. Default: "never" with several `features`,
+                `open_rows`, `window` or `max_segments`, else "split".
+            rows: number of rows packed together, see `overflow`. Default: 256, or 1,024 for rows
+                of 8,192 tokens or more.
+            pad_to_multiple: pad each document in a row to a multiple of this, for context
+                parallelism (in Megatron: twice the ranks that share a row). The padding counts as
+                tokens of the document. It must divide `length`.
+            group_by: key (text or number) of documents. Documents with different values never share
+                a row; "__source__" separates sources. Rows of rare values wait for more documents.
+                With known lengths, "__source__" is planned in windows, and each window has one
+                partial row per source (`rows` is then at least 64 per source, also for
+                `concat_split`).
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: for options that cannot work, or that the method does not use, and for ids
-                of a source in memory that the dtype does not hold.
-            DataError: while reading, for documents that cannot be packed, and ids that the dtype
-                does not hold.
+            ConfigError: if options are invalid, or unused by the method, or if the dtype cannot
+                hold the ids of a source in memory.
+            DataError: while reading, if a document cannot be packed, or if the dtype cannot hold an
+                id.
 
         >>> import penstock as ps
         >>> rows = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4)
@@ -1100,29 +1086,29 @@ class Dataset(Shows):
         open_rows: int | None = None,
         dtype: DType | dict[str, DType] = None,
     ) -> Dataset:
-        """Rows of documents whose features have lengths of their own: inputs and targets, tokens
-        and patches.
+        """Pack documents whose features differ in length: inputs and targets, tokens and patches.
 
-        A row has every feature, and `<feature>_segment_ids` and `<feature>_positions` (int32)
-        beside it, from 1 and from 0 in every piece. `concat_split` lays documents end to end until
-        a feature of the row is full and goes on in the next row. `first_fit` and `best_fit` keep
-        documents whole; one that fits into none of the open rows has all of them given out. For
-        features that are aligned token by token use `pack`.
+        A row has every feature, with `<feature>_segment_ids` (from 1) and `<feature>_positions`
+        (from 0 in every piece), both int32. `concat_split` concatenates documents until a feature
+        of the row is full, and continues in the next row. `first_fit` and `best_fit` keep documents
+        whole; a document that fits into no open row closes all of them. For features that are
+        aligned token by token use `pack`.
 
         Args:
-            lengths: the features to pack and how many entries of each make a row.
+            lengths: feature -> number of its entries in a row, for the features to pack.
             method: "concat_split", "first_fit" or "best_fit".
-            max_segments: the most documents in a row.
-            unpacked: features that come in a list, one entry for each document.
-            pad: fills the rows: one value, or {feature: value} and 0 for the rest.
-            align: every document begins at a multiple of it; {feature: number} and 1 for the rest.
-            open_rows: rows that are filled at a time, 64 when not given.
-            dtype: of the rows, as for `pack`: one or {feature: dtype}.
+            max_segments: maximum number of documents in a row.
+            unpacked: features collected in a list, one entry per document.
+            pad: padding value; or {feature: value}, with 0 for the rest.
+            align: alignment of the first entry of every document; or {feature: number}, with 1 for
+                the rest.
+            open_rows: number of rows filled at a time. Default: 64.
+            dtype: dtype of the rows, or {feature: dtype}, as for `pack`.
 
         Raises:
-            ConfigError: for options that cannot work, or that the method does not use.
-            DataError: while reading, for documents that lack a feature, have others, or are longer
-                than a row where they stay whole.
+            ConfigError: if options are invalid, or unused by the method.
+            DataError: while reading, if a document lacks a feature, has other features, or is
+                longer than a row and must stay whole.
 
         >>> import penstock as ps
         >>> pairs = ps.from_sequence([{"ask": [1, 2], "say": [3]}, {"ask": [4], "say": [5, 6]}])
@@ -1143,18 +1129,18 @@ class Dataset(Shows):
         *,
         name: str | None = None,
     ) -> Dataset:
-        """Groups by a fold of your own; `build` makes each out of its samples.
+        """Group samples by a custom fold, and build an item from each group.
 
         Args:
             fold: see `penstock.types.Fold`.
-            size: the size of a sample, its tokens say; `len` is known from lengths alone where the
-                source has them.
-            build: makes an item of the samples of a group.
-            name: for the randomness of this step: named steps are not counted, so steps may come
-                and go beside it.
+            size: size of a sample, such as its number of tokens. `len` reads no sample if the
+                source knows its lengths.
+            build: function from the samples of a group to an item.
+            name: name that keys the randomness of this step. Unnamed steps are keyed by their
+                number, which changes when random steps are added or removed before them.
 
         Raises:
-            ConfigError: for what is no function, or lacks a method.
+            ConfigError: if `size` or `build` is not callable, or if the fold lacks a method.
 
         >>> import penstock as ps
         >>> from penstock.engine.grouping import BatchByTokens
@@ -1180,7 +1166,7 @@ class Dataset(Shows):
 
     # ------------------------------------------------------------ helpers
 
-    def _each(
+    def _apply(
         self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None
     ) -> Dataset:
         return self._with(
@@ -1188,30 +1174,30 @@ class Dataset(Shows):
         )
 
     def _step_name(self, step: str, name: str | None) -> str | None:
-        """The name of a random step; two steps of one chain cannot share one."""
+        """Check the name of a random step: steps of one chain need distinct names."""
         if name is None:
             return None
         if not name:
             raise ConfigError(f"{step}(name=''): a name has at least one character")
         if name in step_names(self.flow):
             raise ConfigError(
-                f"{step}(name={name!r}): a step below has this name already; give each step its own"
+                f"{step}(name={name!r}): an earlier step has this name already; give each step its "
+                "own name"
             )
         return name
 
-    def _own(self, seed: int | None) -> int | None:
+    def _seed_of(self, seed: int | None) -> int | None:
         return self._seed if seed is None else whole(seed, "seed={}")
 
-    def _ordered(self, step: str, remedy: str) -> None:
+    def _require_indexed(self, step: str, remedy: str) -> None:
         require_indexed(self.flow, step, remedy)
 
 
-# ---------------------------------------------------------------- small functions of the steps
-# (picklable)
+# ---------------------------------------------------------------- picklable functions of the steps
 
 
 class _Values:
-    """A builder over the values of a group's items."""
+    """Apply a user's `build` to the values of the items of a group."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build
@@ -1221,8 +1207,8 @@ class _Values:
         values = [item.item.value if isinstance(item, Part) else item.value for item in items]
         if any(isinstance(value, Missing) for value in values):
             raise DataError(
-                "a document of the group cannot be read, and only rows of pack() can leave a hole "
-                "for it"
+                "a document of the group cannot be read, and only rows of pack() can omit a "
+                "document; group with pack(), or repair the document"
             )
         return self.build(values)
 
@@ -1230,9 +1216,8 @@ class _Values:
 def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, Any]:
     if not isinstance(sample, Mapping):
         raise ConfigError(
-            f"with_source() adds fields to mappings, but a sample of {source!r} is a "
-            f"{type(sample).__name__}; map "
-            "it to a dict first"
+            f"with_source() adds keys to mappings, but a sample of {source!r} is a "
+            f"{type(sample).__name__}; map it to a dict first"
         )
     return {**sample, "__source__": source, "__epoch__": epoch, "__index__": index}  # pyright: ignore[reportUnknownVariableType]
 
@@ -1245,9 +1230,9 @@ def _only(values: list[Any]) -> Any:
     return values[0]
 
 
-def _function(fn: Any, where: str) -> Callable[..., Any]:
+def _function(fn: Any, step: str) -> Callable[..., Any]:
     if not callable(fn):
-        raise ConfigError(f"{where}({fn!r}): a function, not a {type(fn).__name__}")
+        raise ConfigError(f"{step}({fn!r}): give a function, not a {type(fn).__name__}")
     return fn
 
 
@@ -1255,24 +1240,23 @@ def _collate(fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any
     return default_collate if fn is None else _function(fn, "collate")
 
 
-def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
-    """The datasets that were given to be joined."""
-    if not given:
+def datasets_of(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ...]:
+    """Check that the arguments of a step that joins datasets are datasets."""
+    if not arguments:
         raise ConfigError(f"{step}(): no dataset; give at least one")
-    for each in given:
-        if isinstance(each, list | tuple) and any(
-            isinstance(one, Dataset) for one in cast("list[Any]", each)
+    for argument in arguments:
+        if isinstance(argument, list | tuple) and any(
+            isinstance(element, Dataset) for element in cast("list[Any]", argument)
         ):
             raise ConfigError(
-                f"{step}: datasets are given one by one; put a star before a list: "
-                f"{step}(*datasets)"
+                f"{step}: a list of datasets is no dataset; unpack the list: {step}(*datasets)"
             )
-        if not isinstance(each, Dataset):
-            raise no_dataset(step, cast(object, each))
-    return given
+        if not isinstance(argument, Dataset):
+            raise no_dataset(step, cast(object, argument))
+    return arguments
 
 
-def _woven(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
+def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     datasets = datasets_of(step, datasets)
     return Mix(
         tuple(dataset.flow for dataset in datasets),

@@ -1,4 +1,4 @@
-"""Every error Penstock raises on purpose. Each says what was wrong, where, and what to do."""
+"""Errors that Penstock raises. Each message names the problem, its location and a remedy."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ _HEAD, _TAIL = 1400, 600
 
 
 class PenstockError(Exception):
-    """The root of all errors raised on purpose. A message that quotes much (a list of samples, say,
-    where a number belongs) loses its middle.
+    """Base class of all errors of Penstock.
+
+    The middle of an overlong message is omitted, for example if it quotes a list of samples.
 
     >>> print(str(ConfigError(f"batch({'ab' * 5_000}): give a whole number"))[1390:1440])
     ababababab [... 8,028 characters ...] abababababab
     """
 
-    def __init__(self, *told: object) -> None:
-        super().__init__(*(_short(each) if isinstance(each, str) else each for each in told))
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_shorten(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(PenstockError, ValueError):
-    """A pipeline, a mixture or an option that cannot work: found when it is described, before any
-    data is read."""
+    """Invalid pipeline, mixture or option, found before any data is read."""
 
 
 class StateError(PenstockError, ValueError):
-    """A saved state that is damaged, of another version, or of another pipeline. The loader stays
-    where it was."""
+    """Saved state that is corrupted, of another version, or of another pipeline.
+
+    The loader keeps its position.
+    """
 
 
 class DataError(PenstockError, ValueError):
-    """Data that cannot be read or that a function refused. `where` names file, line, row or key;
-    `part` is the index of the item within its group (in a batch of packed rows: of the row, and of
-    the document in it).
+    """Data that cannot be read, or that a function rejected.
+
+    Args:
+        message: the problem and the remedy.
+        where: file, line, row or key.
+        part: index of the item within its group. In a batch of packed rows: the index of the row,
+            and of the document in it.
 
     >>> raise DataError("not valid JSON", where="code.jsonl, line 7")
     Traceback (most recent call last):
@@ -47,14 +53,19 @@ class DataError(PenstockError, ValueError):
         self.where, self.part = where, part
 
     def locate(self, path: str, row: int) -> None:
-        """Name the file and the row of the sample, if the message does not name the file yet."""
+        """Add the file and the row of the sample, unless the message names the file.
+
+        Args:
+            path: the file.
+            row: the row in the file.
+        """
         if path not in str(self):
             self.where = f"{path}, row {row}"
             self.args = (f"{self.where}: {self}",)
 
 
 class StorageError(PenstockError, OSError):
-    """Storage that failed: worth a retry, never a reason to drop a sample."""
+    """Storage failure: worth a retry, never a reason to drop a sample."""
 
 
 _REMEDIES = {
@@ -63,38 +74,48 @@ _REMEDIES = {
     errno.EROFS: "name a path that can be written to",
     errno.ENOSPC: "free some space, or name a folder on another disk",
     errno.EDQUOT: "free some of your quota, or name a folder on another disk",
-    errno.EFBIG: "see whether this is the right file",
-    errno.EMFILE: "raise the limit of open files (ulimit -n), or take fewer workers",
-    errno.ENFILE: "raise the limit of open files of this machine, or take fewer workers",
-    errno.ENOMEM: "raise the memory limit (ulimit -v, or the limit of the job), or take fewer "
+    errno.EFBIG: "check that this is the right file",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or use fewer workers",
+    errno.ENFILE: "raise the limit of open files of this machine, or use fewer workers",
+    errno.ENOMEM: "raise the memory limit (ulimit -v, or the limit of the job), or use fewer "
     "workers",
-    errno.EAGAIN: "raise the limit of processes (ulimit -u), or take fewer workers",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u), or use fewer workers",
     errno.ENAMETOOLONG: "shorten the path",
-    errno.ELOOP: "mend the links, which lead to each other in a circle",
+    errno.ELOOP: "repair the symbolic links, which form a cycle",
     errno.EISDIR: "name a file, not a folder",
-    errno.ENOTDIR: "see which part of the path is a file, not a folder",
-    errno.ENOENT: "see whether the path is right",
-    errno.ESTALE: "see whether the network file system is mounted, and try again",
-    errno.EIO: "see whether the disk is sound",
+    errno.ENOTDIR: "check which part of the path is a file, not a folder",
+    errno.ENOENT: "check the path",
+    errno.ESTALE: "check that the network file system is mounted, and try again",
+    errno.EIO: "check the disk",
 }
 
 
 def storage_error(error: OSError, what: object) -> StorageError:
-    """Return an error of the operating system as one of ours: what failed, why, and the remedy.
+    """Convert an error of the operating system to a `StorageError` with path, cause and remedy.
+
+    Args:
+        error: the error of the operating system.
+        what: the path, or the description of the operation, for the message.
 
     >>> print(storage_error(OSError(errno.ENOSPC, "No space left on device"), "/data/x"))
     /data/x: No space left on device: free some space, or name a folder on another disk
     """
     remedy = _REMEDIES.get(error.errno or 0, "")
-    made = StorageError(f"{what}: {error.strerror or error}{f': {remedy}' if remedy else ''}")
-    made.errno = error.errno
-    return made
+    converted = StorageError(f"{what}: {error.strerror or error}{f': {remedy}' if remedy else ''}")
+    converted.errno = error.errno
+    return converted
 
 
 @contextmanager
 def storage(what: object) -> Generator[None]:
-    """Turn failures of the operating system into errors that name the path, or whatever `what`
-    is."""
+    """Convert errors of the operating system to `StorageError`s that name `what`.
+
+    Args:
+        what: the path, or the description of the operation.
+
+    Raises:
+        StorageError: in place of an `OSError`.
+    """
     try:
         yield
     except (StorageError, BrokenPipeError):
@@ -104,18 +125,21 @@ def storage(what: object) -> Generator[None]:
 
 
 class GivenUpError(StorageError):
-    """Storage that failed for as long as it was asked again, or that refused: asking once more
-    would not help."""
+    """Storage failure after all retries, or a rejected request: retrying would not help."""
 
 
 class IndexedError(PenstockError, TypeError):
-    """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names
-    the step."""
+    """Random access to a pipeline without positions; the message names the step.
+
+    `len(ds)` and `ds[i]` raise it after steps whose yield depends on the data.
+    """
 
 
 def is_missing_file(error: BaseException) -> bool:
-    """Return whether a path leads to no file: the fault of the sample that names it, not of the
-    storage.
+    """Return whether a path names no file, which is an error of the sample, not of the storage.
+
+    Args:
+        error: the error of the operating system.
 
     >>> is_missing_file(FileNotFoundError(errno.ENOENT, "")), is_missing_file(PermissionError(errno.EACCES, ""))
     (True, False)
@@ -131,29 +155,37 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a package written in Rust panicked: PyO3 raises that past every `except
-    Exception`."""
+    """Return whether a Rust extension panicked; `except Exception` does not catch PyO3's panics.
+
+    Args:
+        error: the caught error.
+    """
     return type(error).__module__ == "pyo3_runtime"
 
 
 def no_end(error: Exception) -> Exception:
-    """The error of a function, where Python would take it for the end of whoever iterates: what
-    follows would be gone without a word.
+    """Replace a `StopIteration` of a user's function by a `RuntimeError`.
+
+    Python would take it for the end of the iterator, and drop the remaining samples silently.
+
+    Args:
+        error: the error of the function.
 
     >>> no_end(StopIteration())
-    RuntimeError('it raised StopIteration, as next() does where nothing is left: give next() a default')
+    RuntimeError('it raised StopIteration, as next() does at the end: give next() a default')
     """
     if not isinstance(error, StopIteration):
         return error
-    made = RuntimeError(
-        "it raised StopIteration, as next() does where nothing is left: give next() a default"
+    replacement = RuntimeError(
+        "it raised StopIteration, as next() does at the end: give next() a default"
     )
-    return made.with_traceback(error.__traceback__)
+    return replacement.with_traceback(error.__traceback__)
 
 
 class Skip(PenstockError):
-    """Raised in the function of `map(fn, may_skip=True)`, it drops the sample. Anywhere else it is
-    an error.
+    """Signal to drop a sample, raised by the function of `map(fn, may_skip=True)`.
+
+    Anywhere else it is an error.
 
     >>> import penstock as ps
     >>> def even(x):
@@ -165,7 +197,7 @@ class Skip(PenstockError):
     """
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     left_out = len(text) - _HEAD - _TAIL
     return (
         text
@@ -175,5 +207,11 @@ def _short(text: str) -> str:
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> ImportError:
-    """The error for an optional package that is not installed; it names the extra to install."""
+    """Return the error for a missing optional package; it names the extra to install.
+
+    Args:
+        package: the missing package.
+        extra: the extra of Penstock that installs it.
+        purpose: the feature that needs the package.
+    """
     return ImportError(f"{purpose} needs the package {package!r}: pip install 'penstock[{extra}]'")

@@ -1,4 +1,4 @@
-"""Where datasets begin: sequences, streams, files, token stores, and mixtures of datasets."""
+"""Constructors of datasets: sequences, streams, files, token stores, and mixtures of datasets."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ from .types import Mixing, Shards, Source
 
 @guided
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
-    """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a
-    Hugging Face `Dataset`; or with `len` and `read(indices)`: a source of yours.
+    """Create a dataset from an object with `len` and `[i]`, or with `len` and `read(indices)`.
 
-    Uses `read`, `__getitems__` or fancy indexing where the object has them. `name` is what samples
-    are known by outside a mixture.
+    For example a list, a range, a NumPy array, a torch map-style dataset, a Hugging Face `Dataset`
+    or a custom source. Reads use `read`, `__getitems__` or fancy indexing, if the object has them.
 
     Args:
-        seq: the samples; read in any order, from several threads, so it must not change.
-        name: what samples are known by outside a mixture; without it they have no name.
+        seq: the samples. Threads read them in any order, so the object must not change.
+        name: source name of the samples outside a mixture. Default: no name.
 
     Raises:
-        ConfigError: for what has no length or no items.
+        ConfigError: if the object has no length, or no access by index.
 
     >>> import penstock as ps
     >>> ps.from_sequence(["a", "b"])[1]
@@ -65,24 +64,23 @@ def from_iterable(
     *,
     identity: str | int | None = None,
 ) -> Dataset:
-    """A stream that can be started again: `factory()` gives an iterable over the same samples every
-    time.
+    """Create a dataset from a restartable stream.
 
-    Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources
-    with random access resume at once. Of a streaming Hugging Face dataset, `load_dataset(...,
-    streaming=True)`, only the shard in which a lane stands is passed over again.
+    A resume reads the stream again up to the position, or calls `.skip(n)` if the iterable has it;
+    sources with random access resume at once. For a streaming Hugging Face dataset,
+    `load_dataset(..., streaming=True)`, only the current shard of each lane is read again.
 
     Args:
-        factory: called for every pass, and again at a resume; or `penstock.types.Shards`, or a
+        factory: function that returns an iterable over the same samples at every call; called for
+            every pass, and at a resume. Or `penstock.types.Shards`, or a
             `datasets.IterableDataset`.
-        name: what samples are known by outside a mixture; without it they have no name.
-        identity: a version of what the function gives, in the state. Without it a run names the
-            function in a warning, and a resume compares a sample that was given before; with it,
-            only whether the version is the same.
+        name: source name of the samples outside a mixture. Default: no name.
+        identity: version of the data, stored in the state; a resume compares the version. Without
+            it a run warns about the function, and a resume compares a delivered sample.
 
     Raises:
-        ConfigError: for what is neither, and for `identity` of `Shards`, which say it by a method
-            `digest()`.
+        ConfigError: if `factory` has another type, or if `identity` is given with `Shards`, which
+            identify their data by a method `digest()`.
 
     >>> import penstock as ps
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
@@ -94,29 +92,28 @@ def from_iterable(
         return Dataset(Read(Stream(factory, identity), name or ""))
     if identity is not None:
         raise ConfigError(
-            f"from_iterable(identity={identity!r}): Shards say what their data is by a method "
-            "digest()"
+            f"from_iterable(identity={identity!r}): Shards identify their data by a method "
+            "digest(); leave out identity="
         )
     return Dataset(Read(factory, name or ""))
 
 
 @guided
 def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None = None) -> Dataset:
-    """A token store: one flat, possibly memory-mapped array, and the offsets at which documents
-    begin (`n + 1` of them).
+    """Create a dataset from a token store: a flat array of tokens and the offsets of documents.
 
     Samples are views `tokens[offsets[i]:offsets[i + 1]]`. Lengths are known, so packing is planned
-    and stays indexed.
+    ahead, and the packed dataset stays indexed.
 
     Args:
-        tokens: one axis, any dtype of whole numbers.
-        offsets: `n + 1` ascending places in it, the first of them 0; what lies behind the last is
-            of no document.
-        name: what samples are known by outside a mixture; without it they have no name.
+        tokens: array with one axis and any integer dtype, possibly memory-mapped.
+        offsets: `n + 1` ascending offsets into `tokens`, the first of them 0. Tokens after the last
+            offset belong to no document.
+        name: source name of the samples outside a mixture. Default: no name.
 
     Raises:
-        ConfigError: for offsets that do not begin at 0: lengths, say.
-        DataError: for offsets that decrease, or lead beyond the tokens.
+        ConfigError: if the offsets do not begin at 0; they may be lengths.
+        DataError: if the offsets decrease, or exceed the number of tokens.
 
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_tokens(np.arange(10), [0, 4, 10]).pack(5))
@@ -125,9 +122,8 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     store = Tokens(cast(Any, tokens), offsets)
     if first := int(np.asarray(offsets)[0]):
         raise ConfigError(
-            f"from_tokens: the first offset is {first:,}, and the tokens before it would be in no "
-            "document; of lengths "
-            "give np.cumsum([0, *lengths])"
+            f"from_tokens: the first offset is {first:,}, so the tokens before it are in no "
+            "document; begin at 0, or convert lengths by np.cumsum([0, *lengths])"
         )
     return Dataset(Read(store, name or ""))
 
@@ -146,43 +142,39 @@ def read(
     eos: int | None = None,
     rows: Literal["dict", "columns"] = "dict",
 ) -> Dataset:
-    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings;
-    documents of token stores (`.npy`, `.bin`, `.ds`), as arrays. All with random access.
+    """Read files with random access to their samples.
 
-    Lines are indexed once, at the first use. Raises what reading raises: a bad row is an error with
-        its file and line.
+    Rows of Parquet, Arrow, JSONL, CSV and text files, and samples of WebDataset tars, are mappings.
+    Documents of token stores (`.npy`, `.bin`, `.ds`) are arrays. Lines are indexed once, at the
+    first use. An error of a bad row names its file and line.
 
     Args:
-        paths: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are
+        paths: files, folders, globs, brace ranges `{000..099}`, or a list of them. Files are
             sorted.
-        format: what the files are, where their names do not tell: one of ours, one that an
-            installed package brings (`penstock.types.Format`), or a function that opens one of
-            them.
-        columns: only these are read.
-        name: what samples are known by outside a mixture; without it the name of the files or their
+        format: format of the files, if their names do not tell it: a built-in format, a format of
+            an installed package (`penstock.types.Format`), or a function that opens a file.
+        columns: columns to read. Default: all.
+        name: source name of the samples outside a mixture. Default: the name of the files or their
             folder.
-        cache: the folder for indexes and unpacked copies; without it beside the data and
+        cache: folder for indexes and unpacked copies. Default: beside the data, and
             `~/.cache/penstock`.
-        lengths: the column of tokens (lists in Parquet or Arrow) that tells how long a sample is:
-            `pack` then plans its rows ahead, and the dataset stays indexed. Of texts, the
-            `penstock.text.Tokenise` that is mapped over
-            them: it counts the tokens of every row once, with progress, and what it found is kept.
-        split: for a folder that Energon prepared: "train" if none is named.
-        where: keeps rows by the values of their columns: `{column: value}`, a list of values, or
+        lengths: column of tokens (lists in Parquet or Arrow) whose length is the length of the
+            sample. `pack` then plans its rows ahead, and the dataset stays indexed. For texts, the
+            `penstock.text.Tokenise` that is mapped over them: it counts the tokens of every row
+            once, with progress, and caches the counts.
+        split: split of a folder that Energon prepared. Default: "train".
+        where: filter on column values: `{column: value}`, a list of values, or
             `{"min": ..., "max": ...}`.
-        dtype: what the ids of a token store are kept as, where its files do not tell: "uint16",
-            say.
-        eos: the id that ends a document of a token store, where no file beside it tells where they
-            end.
-        rows: what functions of many samples (`map(batched=)`, `batch(collate=)`) are given: a list
-            of mappings, or, of formats of columns, one mapping of "columns",
-            `penstock.sources.block.Columns`. Samples are the same; plain batches are stacked column
-            by column in either case.
+        dtype: dtype of the ids in a token store, such as "uint16", if its files do not tell it.
+        eos: id that ends a document of a token store, if no index file is beside it.
+        rows: argument of functions of many samples (`map(batched=)`, `batch(collate=)`): "dict" for
+            a list of mappings; or, with columnar formats, "columns" for one
+            `penstock.sources.block.Columns`. Samples are the same, and plain batches are stacked
+            column by column in both cases.
 
     Raises:
-        ConfigError: for paths and columns that are not there, and formats that are mixed or not
-            known.
-        DataError: for files that cannot be read.
+        ConfigError: if paths or columns are missing, or if formats are mixed or unknown.
+        DataError: if files cannot be read.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -209,25 +201,22 @@ def read(
 
 @guided
 def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
-    """The joined tokens of a store in windows: the plain samples of nanoGPT and Megatron.
+    """Divide the joined tokens of a store into windows, the samples of nanoGPT and Megatron.
 
-    Documents lie end to end, in their order, and window `i` is tokens `i * length` to `(i + 1) *
-    length`, the last one
-    included: `length + 1` of them, so that inputs are `window[:-1]` and labels `window[1:]`.
-        Neighbours share that one
-    token. What fills no window at the end is left out.
+    Documents are concatenated in their order. Window `i` has the `length + 1` tokens from
+    `i * length` to `(i + 1) * length`, so inputs are `window[:-1]` and labels `window[1:]`.
+    Neighbouring windows share one token. The remainder at the end is dropped.
 
     Args:
-        store: what `read` gives for token stores, or `from_tokens`, without steps; shuffle the
-            windows.
-        length: the tokens of a window that are inputs.
-        dtype: of the windows, int32 if it is not given; one of the dtype of the store that lies in
+        store: token store from `read` or `from_tokens`, without steps. Shuffle the windows instead.
+        length: number of input tokens in a window.
+        dtype: dtype of the windows. Default: int32. With the dtype of the store, a window inside
             one file is a view.
 
     Raises:
-        ConfigError: for what is no token store, a dtype that is none of integers, and ids of a
-            store in memory that it does not hold.
-        DataError: while reading, for an id that the dtype does not hold.
+        ConfigError: if `store` is no token store, if `dtype` is no integer dtype, or if it cannot
+            hold the ids of a store in memory.
+        DataError: while reading, if the dtype cannot hold an id.
 
     >>> import numpy as np, penstock as ps
     >>> ds = ps.windows(ps.from_tokens(np.arange(8), [0, 3, 8]), 3)
@@ -237,14 +226,13 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     leaf = leaf_of(datasets_of("windows", (store,))[0].flow)
     if leaf is None or not isinstance(leaf.source, Chain | Tokens):
         raise ConfigError(
-            "windows: a token store as it is read, without steps on it, as in "
-            "ps.windows(ps.read('train.bin', "
-            "dtype='uint16'), 1024).shuffle()"
+            "windows: give a token store without steps, as in "
+            "ps.windows(ps.read('train.bin', dtype='uint16'), 1024).shuffle()"
         )
     check_dtype(dtype, "windows")
     kind = TOKENS if dtype is None else np.dtype(dtype)
     if kind.kind not in "iu":
-        raise ConfigError(f"windows(dtype={dtype!r}): a dtype of integers, such as 'int64'")
+        raise ConfigError(f"windows(dtype={dtype!r}): give an integer dtype, such as 'int64'")
     require_ids_fit(leaf, kind, "windows")
     return Dataset(
         Read(Windows(leaf.source, whole(length, "windows(length={})", 1), kind), leaf.name)
@@ -253,13 +241,13 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
 
 @guided
 def concat(*datasets: Dataset) -> Dataset:
-    """One dataset after the other: `a.concat(b, ...)`.
+    """Concatenate datasets, one after the other: `a.concat(b, ...)`.
 
     Args:
-        *datasets: in the order in which they come.
+        *datasets: the datasets, in order.
 
     Raises:
-        ConfigError: for what is no dataset.
+        ConfigError: if an argument is no dataset.
 
     >>> import penstock as ps
     >>> list(ps.concat(ps.from_sequence("ab"), ps.from_sequence("c")))
@@ -271,13 +259,13 @@ def concat(*datasets: Dataset) -> Dataset:
 
 @guided
 def zip(*datasets: Dataset) -> Dataset:
-    """Tuples of one sample of each, as many as the shortest has: `a.zip(b, ...)`.
+    """Zip datasets into tuples of one sample each; the shortest ends a pass: `a.zip(b, ...)`.
 
     Args:
-        *datasets: those whose samples stand beside each other.
+        *datasets: the datasets to zip.
 
     Raises:
-        ConfigError: for what is no dataset.
+        ConfigError: if an argument is no dataset.
 
     >>> import penstock as ps
     >>> list(ps.zip(ps.from_sequence("ab"), ps.from_sequence(range(9))))
@@ -289,14 +277,14 @@ def zip(*datasets: Dataset) -> Dataset:
 
 @guided
 def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
-    """One sample of each of `width` datasets in turn: `a.interleave(b, ..., width=width)`.
+    """Interleave datasets, one sample of each in turn: `a.interleave(b, ..., width=width)`.
 
     Args:
-        *datasets: those that take turns.
-        width: how many are open at a time.
+        *datasets: the datasets to interleave.
+        width: number of datasets open at a time.
 
     Raises:
-        ConfigError: for what is no dataset.
+        ConfigError: if an argument is no dataset.
 
     >>> import penstock as ps
     >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
@@ -321,33 +309,32 @@ def mix(
     count: ShareOf = "drawn",
     rule: Mixing | None = None,
 ) -> Dataset:
-    """Datasets drawn from by weight, in random order, and exactly: after any number of samples each
-    count is within 2 of what its weight asks.
+    """Mix datasets by weight, in random order, with exact counts.
 
-    Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen
-    to hurt; random changes were never seen to.
+    After any number of samples, the count of each input is within 2 of its target. Changes of
+    weights during a run (`Loader.set_weights`) can exceed this bound, if they are chosen to do so;
+    random changes have not been observed to.
 
     Args:
-        datasets: the inputs by name; the order in which they are written changes nothing.
-        weights: relative, or a `Schedule`; without them all are equal, or `len ** (1 /
-            temperature)`.
-        seed: keys the order, and is the seed of the steps below that have none.
-        block_size: permutes every so many samples once more: counts are then within 2 at the ends
-            of blocks only.
-        stop: when a pass ends: never ("restart": who ends begins again), with the first input that
-            ends, with the last, or with the last while the others begin again.
-        unit: what weights are shares of, "samples" or "tokens".
-        max_epochs: the most passes over an input, for all or by name.
-        temperature: makes weights of the sizes, in `unit`; 1 is in proportion, more is more even.
-        count: what has the shares: what is "drawn", or what `Loader.settle` said was trained
-            ("settled"): for each sample that is filtered or fails, one more of its source then
-            comes next.
-        rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows
-            the inputs by their numbers in the order of their names.
+        datasets: input datasets by name. The order of the mapping has no effect.
+        weights: relative weights by name, or a `Schedule`. Default: equal weights, or
+            `len ** (1 / temperature)`.
+        seed: key of the order, and seed of earlier steps that have none.
+        block_size: size of blocks whose samples are permuted once more. Counts are then within 2
+            at the ends of blocks only.
+        stop: end of a pass: "restart" (never; inputs restart when they end), "first_exhausted",
+            "all_exhausted", or "all_exhausted_oversample" (inputs restart until all have ended).
+        unit: unit of the weights, "samples" or "tokens".
+        max_epochs: maximum number of passes over an input, for all inputs or by name.
+        temperature: derives weights from sizes in `unit`: 1 is proportional, more is more uniform.
+        count: basis of the shares. "drawn" counts drawn samples. "settled" counts samples that
+            `Loader.settle` reports as trained; after a filtered or failed sample, the next draw is
+            from the same source.
+        rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
+            their numbers, in the order of their names.
 
     Raises:
-        ConfigError: for weights, caps and names that cannot be, and inputs that are empty or no
-            datasets.
+        ConfigError: if weights, caps or names are invalid, or if an input is empty or no dataset.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
@@ -357,17 +344,17 @@ def mix(
     names = _names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
-        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _ALONE:
+        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _DEFAULTS:
             raise ConfigError(
-                "mix(rule=...): the rule decides alone; give it nothing but the datasets"
+                "mix(rule=...): a rule replaces all other options; give only the datasets"
             )
         if not names:
-            raise ConfigError("mix: no inputs")
+            raise ConfigError("mix: no inputs; give at least one dataset")
         return Dataset(Mix(flows, names, By(fulfilled(rule, Mixing, "mix(rule=...)"))))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, "
-            f"...}}, or a Schedule"
+            f"mix: the weights are a {type(weights).__name__}; give a mapping "
+            "{name: weight, ...}, or a Schedule"
         )
     if not isinstance(max_epochs, Mapping | Number | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
@@ -375,52 +362,50 @@ def mix(
         )
     chosen(unit, COUNTED, "mix(unit={})")
     chosen(count, SHARE_OF, "mix(count={})")
-    given = _plain(weights) if isinstance(weights, Mapping) else weights
-    caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
+    shares = _sorted_items(weights) if isinstance(weights, Mapping) else weights
+    caps = _sorted_items(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
-    weighted = Weighted(
-        given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature), count=count
-    )
+    key = whole(seed, "mix(seed={})")
+    weighted = Weighted(shares, key, block, stop, unit, caps, plain(temperature), count=count)
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
         why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)
     ):
         raise ConfigError(
-            "mix(count='settled'): samples of indexed inputs, in a mixture that never ends: "
-            "without max_epochs, with "
-            "unit='samples' and stop='restart'"
+            "mix(count='settled') needs indexed inputs and an endless mixture: leave out "
+            "max_epochs, and use unit='samples' and stop='restart'"
         )
     if why_not(flow) is None:
         flow = replace(flow, rule=weighed(flow, weighted))
-        found = Dataset(flow)
-        found.compiled.builder.op(
-            flow
-        )  # refuses bad weights, empty inputs, unknown rules now, not at the first sample
-        return found
+        dataset = Dataset(flow)
+        # Compile now, so that bad weights, empty inputs and unknown rules raise here.
+        dataset.compiled.builder.op(flow)
+        return dataset
     history(weighted, names, (None,) * len(names), ())
     draws_of(flow, ())
     return Dataset(flow)
 
 
-_ALONE = (None, 0, 1, "restart", "samples", None, None, "drawn")
-"""The arguments of `mix` that go with a rule of the user's: none was given."""
+_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn")
+"""Defaults of the arguments of `mix` that a custom rule replaces."""
 
 
 def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
-    """The names of the inputs in order; what is no mapping of names to datasets is refused."""
+    """Return the sorted names of the inputs; check that they map to datasets."""
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, "
-            f"...}}, as in "
-            "ps.mix({'a': ..., 'b': ...}, {'a': 0.3, 'b': 0.7})"
+            f"mix: the inputs are a {type(datasets).__name__}; give a mapping "
+            "{name: dataset, ...}, as in ps.mix({'a': ..., 'b': ...}, {'a': 0.3, 'b': 0.7})"
         )
     for name, dataset in datasets.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"mix: the name {name!r} is a {type(name).__name__}; names are texts")
+            raise ConfigError(
+                f"mix: the name {name!r} is a {type(name).__name__}; names must be strings"
+            )
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise no_dataset(f"mix: {name!r}", dataset)
     return tuple(sorted(datasets))
 
 
-def _plain(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+def _sorted_items(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(by_name(table).items())

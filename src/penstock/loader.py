@@ -1,4 +1,4 @@
-"""The loader: a dataset on its way to the training loop, on one of many ranks, with workers."""
+"""The loader: delivers a dataset to the training loop, on one of many ranks, with workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .engine.runtime.setting import Setting, place_of
 from .engine.runtime.settling import Settlement
 from .engine.runtime.show import shown_run
 from .engine.runtime.states import OnMismatch
-from .engine.runtime.taking import TakenItem, Taking
+from .engine.runtime.taking import LeasedItem, Taking
 from .engine.runtime.verdict import Verdict
 from .engine.runtime.watch import Watch
 from .engine.streams.balance import Balance, Cost, cost_of
@@ -53,66 +53,60 @@ _GIL = one_thread_at_a_time()
 
 @guided
 class Loader(Shows):
-    """Gives what `iter(ds)` gives, computed ahead by workers, shared out between ranks, and
-    resumable anywhere.
+    """Deliver the items of `iter(ds)`, prefetched by workers and sharded over ranks.
 
-    `for batch in loader` runs from where the loader stands to the end of the pass; the next `for`
-    is the next pass, in a new order.
+    `for batch in loader` runs from the loader's position to the end of the pass. The next `for` is
+    the next pass, in a new order. A state saved after any item resumes the run there.
 
     Args:
-        dataset: what to load.
-        workers: how many compute ahead; results come in order, so their number never changes an
-            item or a state. 0 computes inline.
-        executor: who the workers are: "threads"; "processes", for functions that hold the
-            interpreter (pure Python); or "inline" for nobody.
-        prefetch: how many pieces of work may be under way; two for each worker when not given.
-        prefetch_bytes: how many bytes may be made ahead, about, whoever computes; a sample that is
-            larger passes alone. An eighth of the machine's memory, shared by its ranks, when not
-            given.
-        rank: which share is ours. Found through torch.distributed, jax.distributed or the launcher
-            (torchrun, MPI, srun) when not given; peers of one data-parallel group are given the
-            same.
-        world_size: how many shares there are (`WORLD_SIZE`).
-        global_batch_size: the rows that all ranks take together in a step. A dataset without
-            batches is batched by `ds.batch(global_batch_size=)`, so that each rank makes batches of
-            its share; one with batches must fit.
-        mesh: in the place of both, the data-parallel group: a torch `DeviceMesh` (of several
-            dimensions, taken in their order) or `ProcessGroup`, of which this process is a member.
-        lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes
-            the run has. Fixed for
-            a run: what a loaded state says, else by default as many as there are ranks, so that one
-                rank keeps the
-            order of the source. Ranks that do not divide the lanes each read everything; for a run
-            that is to grow give a multiple of every world size that it may have.
-        remainder: what becomes of the rows at the end of a pass that are no whole step of several
-            ranks. They are left out ("drop"); filled up from the beginning of the pass ("pad"),
-            with `valid` False for the rows that fill; or shared out as they are ("keep"), so that
-            ranks may give different numbers of items.
-        balance: what the rows of a global step are shared out by, as many for each rank: "tokens",
-            "squares" of the tokens of every document (attention), or whole numbers that a function
-            gives for an array of lengths. From lengths alone, so lengths must be known; the rows of
-            a step are those of any other run.
-        epoch_length: a `for` ends when all ranks together gave so many items (as many on each,
-            rounded up), and the next one goes on from there. For datasets that never end, and for
-            lanes, which then go on over the end of a pass.
-        on_error: "raise"; "quarantine" puts another sample of the same source in the place of a bad
-            one, and keeps a journal in the state.
-        max_errors: beyond so many bad samples "quarantine" raises.
-        timeout: seconds that a worker process may take over one piece of work before another takes
-            its place; over one sample, when it was tried again. What a thread takes longer over is
-            named in the log; for that the work is measured, as with `profile`. None waits for ever.
-        profile: whether to measure what every step takes for every source, for `stats()` and
+        dataset: the dataset to load.
+        workers: number of workers that prefetch. Items arrive in order, so this number changes no
+            item and no state. 0 computes inline.
+        executor: kind of worker: "threads"; "processes", for functions that hold the interpreter
+            (pure Python); or "inline" for no worker.
+        prefetch: maximum number of tasks in flight. Default: two per worker.
+        prefetch_bytes: approximate limit on the bytes prefetched, with any executor. A larger
+            sample is computed alone. Default: an eighth of the machine's memory, divided by its
+            ranks.
+        rank: the rank of this loader. Default: from torch.distributed, jax.distributed or the
+            launcher (torchrun, MPI, srun). Peers of one data-parallel group need the same rank.
+        world_size: number of ranks (`WORLD_SIZE`).
+        global_batch_size: rows of all ranks together in a step. A dataset without batches is
+            batched by `ds.batch(global_batch_size=)`, so each rank builds batches of its share.
+            Existing batches must have this size.
+        mesh: replaces `rank` and `world_size`: the data-parallel group, as a torch `DeviceMesh`
+            (several dimensions count in their order) or `ProcessGroup` that contains this process.
+        lanes: for pipelines with filter, flat_map, pack and similar steps: number of independent
+            lanes. Fixed for a run: from the loaded state, else the number of ranks, so one rank
+            keeps the order of the source. If the ranks do not divide the lanes, each rank reads
+            everything. For a run that may grow, give a multiple of every world size.
+        remainder: handling of the last rows of a pass that fill no step of several ranks. "drop"
+            omits them. "pad" fills the step from the beginning of the pass and sets `valid` to
+            False for the added rows. "keep" delivers them, so ranks may deliver different numbers
+            of items.
+        balance: cost by which the rows of a global step are divided, the same number for each
+            rank: "tokens", "squares" of the tokens of each document (attention), or a function from
+            an array of lengths to integers. Needs known lengths; the rows of a step do not change.
+        epoch_length: number of items, over all ranks, after which a `for` ends (each rank delivers
+            the same number, rounded up). The next `for` continues there. For endless datasets, and
+            for lanes, which then continue over the end of a pass.
+        on_error: "raise"; or "quarantine", which replaces a bad sample by another one of the same
+            source and keeps a journal in the state.
+        max_errors: number of bad samples above which "quarantine" raises.
+        timeout: seconds that a worker process may spend on one task before another worker replaces
+            it; on one sample, when a task is retried. Slow work on a thread is named in the log,
+            which needs the measurements of `profile`. None waits for ever.
+        profile: whether to measure the time of every step and source, for `stats()` and
             `verdict()`.
-        to: what arrays come as: "numpy", or tensors for "torch" or "jax", over the same memory
-            where that can be.
-        device: what the framework calls a device ("cuda:0"), where items are copied ahead, while a
-            step works on those before; no state knows of copies. For JAX also a `NamedSharding` of
-            global arrays, which says the rank too.
-        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there.
-            For torch; where `device` is a CUDA GPU when not given.
+        to: array type of items: "numpy", "torch" or "jax". Tensors share memory where possible.
+        device: the framework's name of a device ("cuda:0") to which items are copied ahead, while
+            the training step works on earlier ones. Copies do not affect the state. For JAX also a
+            `NamedSharding` of global arrays, which implies the rank.
+        pin_memory: for torch: whether tensors are in pinned memory, from which copies to a device
+            start. Default: True if `device` is a CUDA GPU.
 
     Raises:
-        ConfigError: for options that cannot be, and for ranks that would end at different steps.
+        ConfigError: if options are invalid, or if ranks would end at different steps.
 
     >>> import penstock as ps
     >>> with ps.Loader(ps.from_sequence(range(10)).shuffle().batch(4), workers=2) as loader:
@@ -172,11 +166,11 @@ class Loader(Shows):
         self._executor = hired(executor, self._workers, timeout, prefetch_bytes)
         timed = profile or (
             timeout is not None and executor == "threads"
-        )  # which says where a thread hangs
-        self._closed = self._gone = False
+        )  # the measurements tell which sample a thread hangs on
+        self._closed = self._released = False
         self._watch = Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
-        self._told, self._form = False, form
+        self._warned, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
         self._taking: Taking | None = None
         self._lock, self._process = lock(), process()
@@ -196,32 +190,35 @@ class Loader(Shows):
             refuse_copies("iter(loader)")
         if self._session.spread.whole or self._session.ledger.used:
             raise ConfigError(
-                "items of this run are taken, and not settled by a `for`: go on with loader.take(k)"
+                "iter(loader): this run leases items, and a `for` cannot settle them; continue with "
+                "loader.lease(k)"
             )
         if self._pass is not None:
             self._pass.free = False
         self._session.warn_of_unidentified()
         self._session.identify_objects()
         self._session.warn_of_lanes()
-        asked = (
+        needs_checks = (
             self._epoch_length is not None
             or self._session.spread.remainder == "pad"
             or self._copies is not None
         )
-        self._pass = _Pass(self, not asked and _GIL)
+        self._pass = _Pass(self, not needs_checks and _GIL)
         return self._pass
 
     @where_known
     def __len__(self) -> int:
-        """How many items a `for` over a whole pass gives on this rank. TypeError where that is not
-        known, or endless.
+        """Return the number of items that a `for` over a whole pass delivers on this rank.
+
+        Raises:
+            TypeError: if the length is unknown before the run, or endless.
 
         >>> import penstock as ps
         >>> len(ps.Loader(ps.from_sequence(range(10)).batch(4), rank=0, world_size=2))
         1
         """
-        session, most = self._session, self._epoch_length
-        steps = None if most is None else -(-most // session.setting.world_size)
+        session, epoch_length = self._session, self._epoch_length
+        steps = None if epoch_length is None else -(-epoch_length // session.setting.world_size)
         if (rows := session.rows()) is not None:
             items = session.spread.items(tail_of(session.base).items, rows)
             return items if steps is None else min(steps, items)
@@ -229,10 +226,12 @@ class Loader(Shows):
             return steps
         if (reason := why_not(session.base)) is not None:
             raise TypeError(
-                f"the length of a pass is not known before it is run: {reason} (DataLoader takes "
-                "penstock.integrations.torch.IterableDataset(ds))"
+                f"len(loader): the length of a pass is unknown before it is run: {reason}. For "
+                "DataLoader use penstock.integrations.torch.IterableDataset(ds)"
             )
-        raise TypeError("the dataset never ends: Loader(epoch_length=n) gives its passes a length")
+        raise TypeError(
+            "len(loader): the dataset never ends; Loader(epoch_length=n) gives its passes a length"
+        )
 
     def __bool__(self) -> bool:
         return True
@@ -245,16 +244,15 @@ class Loader(Shows):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConfigError("the loader is closed; make a new one and load the state into it")
+            raise ConfigError("the loader is closed; open a new one and load the state into it")
         if (self._executor or self._copies) and process() != self._process:
             raise ConfigError(
-                "the loader was opened before this process was forked, and its workers are not "
-                "here: open one in each "
-                "process"
+                "the loader was opened before this process was forked, and its workers are in the "
+                "parent process; open a loader in each process"
             )
 
     def _filled(self, item: Callable[[Delivery], Any]) -> Any:
-        """What is made of an item that is at hand. How long that was waited for is noted."""
+        """Fill the item buffer, record the time waited, and return `item` of the buffer."""
         self._check_open()
         out, began = self._session.out, world.sched.now()
         try:
@@ -267,58 +265,58 @@ class Loader(Shows):
         return value
 
     def _item(self, out: Delivery) -> tuple[Sequence[Any], int, Any]:
-        """Return the next item in the buffer, with the buffer and its place there."""
+        """Return the buffer, the offset of the next item in it, and the item."""
         if self._copies is None:
             values = out.values
-            place = min(
-                out.used, len(values) - 1
-            )  # another thread may have taken the last one meanwhile
-            return values, place, self._at(out, place)
+            # Another thread may have delivered the last item meanwhile.
+            offset = min(out.used, len(values) - 1)
+            return values, offset, self._at(out, offset)
         value = self._copies.take(out, partial(self._at, out))
-        return out.values, out.used, value  # copies fetch items ahead, which moves the places
+        return out.values, out.used, value  # copies prefetch items, which moves the offsets
 
-    def _at(self, out: Delivery, place: int) -> Any:
-        """An item that is at hand; of a mapping with what is padding in it, where there may be
-        some."""
+    def _at(self, out: Delivery, offset: int) -> Any:
+        """Return a buffered item; mappings get `valid` with `remainder="pad"`."""
         session = self._session
-        batch = out.values[place]
+        batch = out.values[offset]
         if session.spread.remainder != "pad" or not isinstance(batch, Mapping):
             return batch
         if "valid" in batch:
             raise ConfigError(
-                "remainder='pad' notes in 'valid' which rows of a batch are padding, and the batch "
-                "has a 'valid' of "
-                "its own: rename that with .map(...)"
+                "remainder='pad' marks the padding rows of a batch in 'valid', and the batch has a "
+                "key 'valid' already; rename that key with .rename(...)"
             )
-        valid: Any = session.spread.valid(as_int(out.before(place)), session.epoch, session.rows())
+        valid: Any = session.spread.valid(as_int(out.before(offset)), session.epoch, session.rows())
         if self._form is not None:
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
 
     def _locked(self, call: str) -> AbstractContextManager[Any]:
-        """Return the lock of the run; refuse functions on its worker threads, for which the holder
-        may wait."""
+        """Return the lock of the run, but raise on its own worker threads.
+
+        The holder of the lock may wait for a worker thread, so a worker that waits for the lock
+        would be a deadlock.
+        """
         if isinstance(self._executor, Threads) and self._executor.computes_here():
             raise ConfigError(
-                f"{call} by a function of the pipeline, on a thread that computes for the same "
-                "loader: next() may wait "
-                "for that thread; call it between two items, or from a thread of your own"
+                f"{call} was called by a function of the pipeline, on a worker thread of the same "
+                "loader, and next() may wait for that thread; call it between two items, or from a "
+                "thread of your own"
             )
         return self._lock
 
     def _alone(self, change: Callable[[], T]) -> T:
-        """Make a change while no thread takes an item, of those at hand neither."""
+        """Make a change while no thread takes an item, not even a buffered one."""
         with self._locked("a change of the position or the weights"):
             out = self._session.out
             before, out.stop = out.stop, 0
             try:
                 return change()
             finally:
-                # 0 stays 0: of a closed loader, or in a forked process, nothing is at hand
+                # 0 stays 0: the buffer of a closed loader, or of a forked process, is empty.
                 out.stop = before
 
     def _full(self) -> bool:
-        """Whether as many items were given as make an epoch; they are then counted anew."""
+        """Return whether `epoch_length` items were delivered; if so, reset their count."""
         if self._epoch_length is None or self._session.given < self._epoch_length:
             return False
         self._session.given = 0
@@ -326,54 +324,56 @@ class Loader(Shows):
 
     def _end(self) -> None:
         self._require_step()
-        self._tell_left_out()
+        self._warn_of_omitted_rows()
         self._session.next_pass()
 
     def _require_step(self) -> None:
-        """Raise `ConfigError` if the whole pass that ended has fewer rows than a batch of all
-        ranks; it is one rank."""
+        """Raise `ConfigError` if the pass that ended has fewer rows than a global batch."""
         session, rows = self._session, self._session.rows()
         if rows is None or self._remainder != "drop" or not self._shares_batches:
             return
         if rows < session.spread.size and session.row == session.epoch * rows:
             raise session.spread.no_step(rows)
 
-    def _tell_left_out(self) -> None:
+    def _warn_of_omitted_rows(self) -> None:
         session, spread = self._session, self._session.spread
         rows = session.rows()
-        if self._told or rows is None or self._remainder != "drop" or spread.rank:
+        if self._warned or rows is None or self._remainder != "drop" or spread.rank:
             return
         left = rows % spread.size
         if spread.world_size == 1 and not self._shares_batches:
-            return  # who is alone has the last, short batch too
+            return  # a single rank delivers the last, short batch too
         if left:
-            self._told = True
+            self._warned = True
             logging.getLogger("penstock").warning(
-                "every pass leaves out its last %d of %d rows, which fill no step of %d ranks with "
-                "%d rows each; "
-                "Loader(remainder='pad') or 'keep' gives them "
+                "every pass omits its last %d of %d rows, which fill no step of %d ranks with %d "
+                "rows each; Loader(remainder='pad') or 'keep' delivers them "
                 "too", left, rows, spread.world_size, spread.group,
             )  # fmt: skip
 
-    # ------------------------------------------------------------ where it stands, and going there
+    # ------------------------------------------------------------ position and state
 
     @property
     def rank(self) -> int:
-        """Which of the ranks' shares it gives."""
+        """The rank of this loader."""
         return self._session.setting.rank
 
     @property
     def world_size(self) -> int:
-        """How many shares there are."""
+        """The number of ranks."""
         return self._session.setting.world_size
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, after the last item it gave: plain JSON, no data. `ps.save`
-        writes it to a file.
+        """Return the state after the last delivered item: plain JSON, no data.
 
-        For an indexed pipeline it is the same on every rank. With lanes each rank has the cursors
-            of its own: keep
-        all, and load the list.
+        `ps.save` writes it to a file. For an indexed pipeline all ranks have the same state. With
+        lanes each rank has its own cursors: keep the states of all ranks, and load the list.
+
+        Returns:
+            The state, for `load_state_dict`.
+
+        Raises:
+            ConfigError: if called by a function of the pipeline on a worker thread.
         """
         with self._locked("state_dict()"):
             return self._session.state()
@@ -383,47 +383,45 @@ class Loader(Shows):
         state: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         on_mismatch: OnMismatch = "error",
     ) -> None:
-        """Go where a state (or the states of all ranks) says, whatever the ranks and workers were
-        then.
+        """Load a state, or the states of all ranks, saved with any ranks and workers.
 
-        A state of another pipeline is refused with the differences; `on_mismatch="adopt"` goes on
-        with this pipeline all the same, every input that both have where it was. If anything is
-        wrong the loader stays where it is.
+        The state of another pipeline is an error that lists the differences.
+        `on_mismatch="adopt"` continues with this pipeline instead: each input that both pipelines
+        have keeps its position. After an error the loader is unchanged.
 
         Args:
-            state: what `state_dict()` returned, or a list of those of all ranks.
+            state: a result of `state_dict()`, or a list of the results of all ranks.
             on_mismatch: "error", or "adopt".
 
         Raises:
-            StateError: for a state that is damaged, or of another pipeline, data or lanes.
+            StateError: if a state is damaged, or of another pipeline, other data or other lanes.
         """
 
         def change() -> None:
             self._session.load(state, on_mismatch, takes=True)
             self._taking = None
             if self._session.ledger.lost:
-                self._taken()  # all ranks make up for it here, where all know of it
+                self._leasing()  # all ranks replace the lost draws here, as all have these states
 
         self._alone(change)
 
     def seek(self, step: int) -> None:
-        """Go to a global step of the run, counted over all passes: its item on this rank comes
-        next. Takes no reading, and is the same call on every rank; changes made to the run hold
-        where they held.
+        """Move to a global step of the run, counted over all passes, without reading.
 
-        Steps that are jumped over count as not given, and those that the run goes back over as
-        given twice (`plan.after(state).seen()`). Where the model goes back too, load a state that
-        was saved there.
+        The next item is the item of that step on this rank. Make the same call on every rank.
+        Changes of the run stay in effect at their positions.
 
-        An `epoch_length` is counted anew from there. `IndexedError` where steps depend on the data
-        (filter and the like): only a state that was saved there leads back.
+        `plan.after(state).seen()` counts skipped steps as not delivered, and repeated steps as
+        delivered twice. If the model goes back too, load a state that was saved there. The count
+        of `epoch_length` restarts.
 
         Args:
-            step: of the run, from 0 on, on all ranks alike.
+            step: global step of the run, from 0, the same on all ranks.
 
         Raises:
-            ConfigError: for what is no whole number of at least 0.
-            IndexedError: where steps cannot be counted.
+            ConfigError: if `step` is no integer of at least 0, or if items were leased.
+            IndexedError: if steps depend on the data (filter and similar steps). Load a state that
+                was saved there instead.
 
         >>> import penstock as ps
         >>> loader = ps.Loader(ps.from_sequence(range(10)).batch(2, collate=list))
@@ -434,15 +432,14 @@ class Loader(Shows):
         self._seek(step)
 
     def _seek(self, step: int, counted: bool = True) -> None:
-        """Go to a step. Without `counted` the log does not tell of it: for random access, where no
-        state is saved."""
+        """Move to a step; with `counted=False`, for random access, the log does not record it."""
         step = whole(step, "seek({})", 0)
 
         def change() -> None:
             session = self._session
             if session.ledger.used:
                 raise ConfigError(
-                    f"seek({step}): items were taken, and what is in flight would be lost; make a "
+                    f"seek({step}): items were leased, and those in flight would be lost; open a "
                     "new loader"
                 )
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
@@ -451,126 +448,137 @@ class Loader(Shows):
 
         self._alone(change)
 
-    # ------------------------------------------------------------ items that finish in another
-    # order
+    # ------------------------------------------------------------ items that finish out of order
 
-    def take(self, k: int) -> list[TakenItem]:
-        """The next `k` items of this rank, for who finishes them out of order: each with its
-        address in the plan.
-        The state then stands below what nobody settled: a resume gives exactly that again, in
-            order, and then goes on.
+    def lease(self, k: int) -> list[LeasedItem]:
+        """Lease the next `k` items of this rank, each with its address in the plan.
 
-        Items are those of the plan (`plan.at(uid)`), dealt to the ranks whole; ranks take as fast
-        as they like. What is to be given again comes first. The list is shorter at the end of a
-        pass and before an item that fails, and empty
-        where the pass has no more: the call after that begins the next one. What a `for` gave
-            before counts as settled.
+        For trainers that finish items out of order, such as rollouts: `settle` reports each item
+        that is finished. The state stores the items in flight, so a resume leases exactly these
+        again, in order, and then continues.
+
+        Items are those of the plan (`plan.at(uid)`), each on one rank; ranks may lease at different
+        speeds. Requeued items come first. Items that a `for` delivered before count as settled.
 
         Args:
-            k: how many.
+            k: maximum number of items.
+
+        Returns:
+            Items with `uid` and `value`. The list is shorter at the end of a pass and before an
+            item that fails. It is empty after the last item of a pass; the next call begins the
+            next pass.
 
         Raises:
-            ConfigError: with `epoch_length`, `remainder="pad"` and `global_batch_size`, which are
-                for a `for`, and with copies to a device.
+            ConfigError: with `epoch_length`, `remainder="pad"`, `global_batch_size` or `balance`,
+                which need a `for`, and with copies to a device.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcde")
         >>> loader = ps.Loader(ds)
-        >>> [item.value for item in loader.take(3)]
+        >>> [item.value for item in loader.lease(3)]
         ['a', 'b', 'c']
         >>> loader.settle("0:1", "trained")
         >>> again = ps.Loader(ds)
         >>> again.load_state_dict(loader.state_dict())
-        >>> [item.value for item in again.take(4)]
+        >>> [item.value for item in again.lease(4)]
         ['a', 'c', 'd', 'e']
         """
-        with self._locked("take()"):
-            return self._taken().take(whole(k, "take({})", 1))
+        with self._locked("lease()"):
+            return self._leasing().lease(whole(k, "lease({})", 1))
 
     def settle(self, uid: str, settlement: Settlement) -> None:
-        """What became of an item that was taken. Settled once, it is never given again; but
-        "requeue" says that it
-        is to be: by the next `take`, before anything new, under the same uid.
+        """Report the outcome of a leased item.
+
+        A settled item is never delivered again. After "requeue" the next `lease` returns the item
+        again, under the same uid and before new items.
 
         Args:
-            uid: of the item, as `take` gave it.
+            uid: the uid of the leased item.
             settlement: "trained", "filtered", "failed", or "requeue".
 
         Raises:
-            ConfigError: for a uid that is not in flight on this rank: settled before, or never
-                taken.
+            ConfigError: if the uid is not in flight on this rank: already settled, or never
+                leased.
 
         >>> import penstock as ps
         >>> loader = ps.Loader(ps.from_sequence("abc"))
-        >>> for item in loader.take(2):
+        >>> for item in loader.lease(2):
         ...     loader.settle(item.uid, "trained" if item.value == "a" else "requeue")
-        >>> loader.take(2)
-        [TakenItem(uid='0:1', value='b'), TakenItem(uid='0:2', value='c')]
+        >>> loader.lease(2)
+        [LeasedItem(uid='0:1', value='b'), LeasedItem(uid='0:2', value='c')]
         """
         with self._locked("settle()"):
-            self._taken().settle(uid, settlement)
+            self._leasing().settle(uid, settlement)
 
     def settled_log(self) -> list[dict[str, Json]]:
-        """Of `mix(count="settled")`: the draws that were put in for what was lost, since this was
-        asked last. Plain records, to be appended to a file before each state is saved;
-        `ds.plan.replay(records)` is the run again.
+        """Return the replacement draws of `mix(count="settled")` since the last call.
+
+        Append these plain records to a file before each state is saved; `ds.plan.replay(records)`
+        reproduces the run from them.
+
+        Returns:
+            Records with a position and the source that was drawn there.
 
         Raises:
-            ConfigError: of a run that does not count what is settled.
+            ConfigError: if the pipeline has no `mix(count="settled")`.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
         >>> loader = ps.Loader(ds)
-        >>> [item.value for item in loader.take(4)]
+        >>> [item.value for item in loader.lease(4)]
         ['a', 'b', 'a', 'b']
         >>> loader.settle("0:0", "filtered")
-        >>> loader.settled_log(), [item.value for item in loader.take(3)]
+        >>> loader.settled_log(), [item.value for item in loader.lease(3)]
         ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
         """
         with self._locked("settled_log()"):
-            shares = self._taken().shares("settled_log()")
-            found, shares.log = shares.log, []
-            return found
+            shares = self._leasing().shares("settled_log()")
+            records, shares.log = shares.log, []
+            return records
 
     def settled_report(self) -> dict[str, Json]:
-        """Of `mix(count="settled")` on several ranks: where this rank stands, what is open and what
-        was lost, as plain JSON for `make_up` on every rank.
+        """Return this rank's progress for `make_up`, with `mix(count="settled")` on several ranks.
+
+        Returns:
+            Plain JSON: the position of this rank, and its open and lost items.
 
         Raises:
-            ConfigError: of a run that does not count what is settled.
+            ConfigError: if the pipeline has no `mix(count="settled")`.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
         >>> loader = ps.Loader(ds, rank=0, world_size=2)
-        >>> uids = [item.uid for item in loader.take(2)]
+        >>> uids = [item.uid for item in loader.lease(2)]
         >>> loader.settle(uids[0], "filtered")
         >>> report = loader.settled_report()
         >>> report["of"], len(report["open"]), len(report["lost"])
         ([0, 2], 1, 1)
         """
         with self._locked("settled_report()"):
-            return self._taken().shares("settled_report()").report()
+            return self._leasing().shares("settled_report()").report()
 
     def make_up(self, reports: Sequence[Mapping[str, Json]]) -> None:
-        """Of `mix(count="settled")` on several ranks: put draws in for what all of them lost.
-        Called on every rank with the same reports, those of all ranks, before anything else is
-        taken or settled there; say after each step, with `torch.distributed.all_gather_object`.
-        Ranks then go on from where the furthest stands, and share what others had left out.
+        """Schedule replacement draws for the lost items of all ranks.
 
-        On one rank what is lost is made up for at once, and this does nothing.
+        For `mix(count="settled")` on several ranks. Call it on every rank with the reports of all
+        ranks, before that rank leases or settles more; for example after each step, with
+        `torch.distributed.all_gather_object`. All ranks then continue from the furthest position,
+        and divide the items that slower ranks had not reached.
+
+        A single rank replaces lost items at once, and this call does nothing.
 
         Args:
-            reports: what `settled_report()` gave on every rank.
+            reports: the results of `settled_report()` on every rank.
 
         Raises:
-            ConfigError: for reports that are not those of all ranks, and where this rank went on
-                since it reported.
-            StateError: for reports of ranks that made up for other draws before.
+            ConfigError: if a rank's report is missing, or if this rank leased or settled since its
+                report.
+            StateError: if ranks replaced different draws before.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
         >>> pair = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
-        >>> for item in pair[0].take(2):
+        >>> for item in pair[0].lease(2):
         ...     pair[0].settle(item.uid, "filtered")
         >>> reports = [loader.settled_report() for loader in pair]
         >>> for loader in pair:
@@ -578,28 +586,30 @@ class Loader(Shows):
         >>> pair[0].settled_log() == pair[1].settled_log()
         True
         """
-        self._alone(lambda: self._taken().shares("make_up()").make_up(reports))
+        self._alone(lambda: self._leasing().shares("make_up()").make_up(reports))
 
-    def _taken(self) -> Taking:
-        """The run as one that is taken from."""
+    def _leasing(self) -> Taking:
+        """Switch the run to leasing items, at the first call, and return it."""
         self._check_open()
         if self._taking is None:
             if self._session.setting.cost is not None:
-                raise ConfigError("take() gives items to whoever is free; balance= is for `for`")
+                raise ConfigError(
+                    "lease() gives each item to the next free rank, and balance= divides the rows "
+                    "of a `for`; leave out balance="
+                )
             if self._epoch_length is not None or self._session.spread.remainder == "pad":
                 raise ConfigError(
-                    "take() gives every item of a pass once; epoch_length and remainder='pad' are "
-                    "for `for`"
+                    "lease() delivers every item of a pass once; epoch_length and remainder='pad' "
+                    "need a `for`: leave them out"
                 )
             if self._shares_batches:
                 raise ConfigError(
-                    "take() gives whole items to whichever rank is free, and global_batch_size "
-                    "shares each out to all "
-                    "ranks: leave it out, or use batch(n)"
+                    "lease() gives each item to one rank, and global_batch_size divides each item "
+                    "over all ranks; leave it out, or use batch(n)"
                 )
             if self._copies is not None:
                 raise ConfigError(
-                    "take() gives items where they lie: leave out device= and pin_memory=, and "
+                    "lease() copies no items to a device; leave out device=, pin_memory= and "
                     "to='jax'"
                 )
             if self._pass is not None:
@@ -609,83 +619,91 @@ class Loader(Shows):
             self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
         return self._taking
 
-    # ------------------------------------------------------------ the mixture, changed
+    # ------------------------------------------------------------ changes of the mixture
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
-        """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on;
-        returns the position.
+        """Change the weights of a mixture from position `at` on.
 
-        The default is the first sample that was not drawn yet, which is the same on every rank at
-        the same step. Passes of a mixture that ends are counted end to end; later ones have the
-        weights from their beginning. The change is kept in the state.
+        Passes of a finite mixture are counted end to end; later passes use the new weights from
+        their beginning. The state stores the change.
 
         Args:
-            weights: name -> weight, relative; or a `Schedule`. All sources of one mixture are
-                named.
-            at: a position of the mixture; without it the first that was not drawn.
+            weights: name -> relative weight, for all sources of one mixture; or a `Schedule`.
+            at: position in the mixture. Default: the first sample not drawn yet, which is the same
+                on every rank at the same step.
+
+        Returns:
+            The position at which the change takes effect.
 
         Raises:
-            ConfigError: for names that are in no mixture, positions that are past, and where the
-                pass would end so soon that rows of whole documents that were given already would be
-                packed again.
+            ConfigError: if no mixture has these names, if the position is in the past, or if the
+                pass would end so early that delivered rows of whole documents would be packed
+                again.
         """
         return self._alone(lambda: self._session.set_weights(weights, at))
 
-    # ------------------------------------------------------------ what was given, and how it went
+    # ------------------------------------------------------------ provenance and metrics
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item, in order: what a batch or
-        packed row is made of. Of items that were taken `plan.at(uid)` tells them.
+        """Return source, epoch and index of every sample in the last item, in order.
+
+        The provenance of a batch or a packed row. For leased items use `plan.at(uid)`.
+
+        Raises:
+            ConfigError: if the run leases items.
         """
         if self._session.ledger.used:
             raise ConfigError(
-                "keys() are those of the last item of a `for`; of one that was taken ask "
+                "keys() describes the last item of a `for`, and this run leases items; use "
                 "plan.at(uid)"
             )
         return self._session.out.keys()
 
     @property
     def valid(self) -> Flags:
-        """Which rows of the last item are no padding: bool, all True but at the end of a pass with
-        `remainder="pad"`.
+        """Mask of the last item's rows that are no padding: bool[rows].
+
+        All True, except at the end of a pass with `remainder="pad"`.
 
         >>> import penstock as ps
         >>> loader = ps.Loader(ps.from_sequence(range(3)).batch(2), remainder="pad")
         >>> [(batch.tolist(), loader.valid.tolist()) for batch in loader]
         [([0, 1], [True, True]), ([2, 0], [True, False])]
         """
-        session, lane = self._session, self._session.out
-        if not len(found := lane.rows()):
+        session, out = self._session, self._session.out
+        if not len(rows := out.rows()):
             return np.zeros(0, np.bool_)
         if session.spread.remainder == "pad":
-            return session.spread.valid(as_int(lane.began()), session.epoch, session.rows())
+            return session.spread.valid(as_int(out.began()), session.epoch, session.rows())
         for _ in tail_of(session.base).batches:
-            found = found.ungrouped()
-        return np.ones(len(found), np.bool_)
+            rows = rows.ungrouped()
+        return np.ones(len(rows), np.bool_)
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """The samples that failed so far: source, epoch, index, error, and the index used in their
-        place."""
+        """The bad samples so far: source, epoch, index, error, and the replacement's index."""
         return journal_to_json(self._session.journal.entries)
 
     @property
     def notes(self) -> list[str]:
-        """What there was to be told about the state that was loaded last: data moved, functions
-        changed."""
+        """Remarks on the last loaded state: data that moved, functions that changed."""
         return list(self._session.notes)
 
     def stats(self) -> dict[str, Any]:
-        """What was given out since the loader was opened (items, samples by source, bytes, errors),
-        how long and how often there was nothing to take, what is under way, memory by process, and
-        `time` by step and source if it measures (`profile=True`). See `docs/observe.md`.
+        """Return statistics since the loader was opened.
+
+        Items, samples by source, bytes and errors; number and duration of waits; tasks in flight;
+        memory by process; and with `profile=True`, `time` by step and source. See
+        `docs/observe.md`.
+
+        Raises:
+            ConfigError: if called by a function of the pipeline on a worker thread.
         """
         with self._locked("stats()"):
             return self._watch.stats(self._session)
 
     def metrics(self) -> dict[str, float]:
-        """The figures of `stats()` as one flat mapping of numbers, as TensorBoard and W&B take
-        them.
+        """Return `stats()` as a flat mapping of numbers, for TensorBoard, W&B and similar tools.
 
         >>> import penstock as ps
         >>> with ps.Loader(ps.from_sequence(range(6), name="web").batch(2)) as loader:
@@ -696,8 +714,9 @@ class Loader(Shows):
         return flat(metrics_of(self.stats()))
 
     def verdict(self) -> Verdict:
-        """Whether the run waits for its data, for which step of which source (`profile=True`), and
-        what would help.
+        """Diagnose whether the run waits for data, and suggest a remedy.
+
+        With `profile=True` the diagnosis names the step and the source.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence(range(60)).map(lambda x: sum(range(100_000 + x))).batch(4)
@@ -709,17 +728,17 @@ class Loader(Shows):
         with self._locked("verdict()"):
             return self._watch.verdict()
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Stop the workers and let go of open files. Closing twice does nothing."""
+        """Stop the workers and close open files. Closing twice does nothing."""
         self._closed, self._session.out.stop = True, 0
-        if not self._gone:  # closing that was interrupted goes on
+        if not self._released:  # a second call completes one that was interrupted
             self._session.close()
             for helper in (self._copies, self._executor):
                 if helper is not None:
                     helper.close()
-            self._gone = True
+            self._released = True
 
     def __enter__(self) -> Self:
         return self
@@ -734,7 +753,7 @@ class Loader(Shows):
 
 
 def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
-    """The dataset in batches of all ranks; one that has batches, if they are these."""
+    """Batch the dataset by global batches; check the size of the batches it has already."""
     tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
@@ -742,16 +761,16 @@ def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
     rows = tail.group if shared else tail.group * world_size
     if rows != size:
         raise ConfigError(
-            f"Loader(global_batch_size={size}): the batches of the dataset are {rows} rows on "
-            f"{world_size} ranks; "
-            f"leave out .batch(...), or write .batch(global_batch_size={size})"
+            f"Loader(global_batch_size={size}): the batches of the dataset have {rows} rows on "
+            f"{world_size} ranks; leave out .batch(...), or write .batch(global_batch_size={size})"
         )
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
 
 
 class _Pass(Iterator[Any]):
-    """What is left of the loader's pass; ended for good at its end. `free` says that items at hand
-    may be given as they are.
+    """Iterator over the rest of the loader's pass; it stays exhausted after its end.
+
+    `free` permits the fast path, which delivers buffered items without a call.
     """
 
     def __init__(self, loader: Loader, free: bool) -> None:
@@ -762,39 +781,36 @@ class _Pass(Iterator[Any]):
         out = self._loader._session.out  # pyright: ignore[reportPrivateUsage]
         used = out.used
         if used >= out.stop or not self.free:
-            return self._one(self._loader)
+            return self._next(self._loader)
         value = out.values[used]
         out.used = used + 1
         return value
 
-    def _one(self, loader: Loader) -> Any:
-        more = 0 if loader._epoch_length is None else loader.world_size  # pyright: ignore[reportPrivateUsage]
+    def _next(self, loader: Loader) -> Any:
+        step = 0 if loader._epoch_length is None else loader.world_size  # pyright: ignore[reportPrivateUsage]
         while True:
             with loader._locked("next()"):  # pyright: ignore[reportPrivateUsage]
                 session = loader._session  # pyright: ignore[reportPrivateUsage]
                 out = session.out
-                values, used, value = self._made(loader)
+                values, used, value = self._peek(loader)
                 if not _GIL:
-                    out.used, session.given = used + 1, session.given + more
+                    out.used, session.given = used + 1, session.given + step
                     return value
-            # The lock is open again, as what closes and opens it are calls, and an interrupt in a
-            # call that stands behind the stores would lose the item. They are atomic, for other
-            # threads too. Another thread may have filled the buffer again and be at the same place
-            # in it, which holds another item.
+            # The stores follow the release of the lock: releasing is a call, and an interrupt in a
+            # call after the stores would lose the item. With the GIL the stores are atomic. Another
+            # thread may have refilled the buffer, so that the same offset holds another item.
             if session.out is out and out.values is values and out.used == used < out.stop:
-                out.used, session.given = used + 1, session.given + more
+                out.used, session.given = used + 1, session.given + step
                 return value
 
-    def _made(self, loader: Loader) -> tuple[Sequence[Any], int, Any]:
-        """The buffer, and the place of the next item and the item; it counts as given when the
-        cursor moves."""
+    def _peek(self, loader: Loader) -> tuple[Sequence[Any], int, Any]:
+        """Return the buffer, the offset of the next item and the item; the cursor stays."""
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
-                "a later iter(loader) or take() took over from this one: a loader has one "
-                "position; for two "
-                "runs at a time make two loaders"
+                "next(): a later iter(loader) or lease() replaced this iterator, as a loader has "
+                "one position; open two loaders for two runs at a time"
             )
-        # A pass may have ended in a call of `next` that was interrupted.
+        # The pass may have ended in an interrupted call of `next`.
         self._over = self._over or loader._session.ended > self._before  # pyright: ignore[reportPrivateUsage]
         if self._over or loader._full():  # pyright: ignore[reportPrivateUsage]
             self._over = True

@@ -1,5 +1,7 @@
-"""Weights over the run: points, and what holds between them. Arithmetic only; no libm, so equal on
-every platform."""
+"""Schedules of mixture weights over a run: points, and interpolation between them.
+
+Only basic arithmetic and no libm, so that weights are equal on every platform.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 COUNTED: tuple[Counted, ...] = get_args(Counted)
 UNITS: tuple[Clock, ...] = get_args(Clock)
 
-_FURTHEST = 1 << 60  # steps are counted up to here
+_MAX_STEP = 1 << 60
 
 _HALF_PI = 1.5707963267948966
 _SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
@@ -42,25 +44,22 @@ for _n in range(1, 12):
 @guided
 @dataclass(frozen=True)
 class Schedule:
-    """Weights as a function of the step: points in any order, the last weights hold for ever after.
+    """Mixture weights as a function of the step; the last weights apply for ever.
 
-    Between two points `interpolation` is "step" (the earlier point's weights), "linear" or
-    "cosine", or a list of one for each two neighbours; every point's weights are normalised first.
-    `start` and `stop` name steps before and from which a source has weight 0. `step` counts samples
-    of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then
-    `in_samples` must convert it.
+    The weights of every point are normalised before interpolation. A schedule with `unit="steps"`
+    counts training steps, and must be converted by `in_samples`.
 
     Args:
-        points: (step, {name: weight}) each, in any order, all with the same names.
-        interpolation: "step", "linear" or "cosine"; or one of them for each two neighbours, in
-            order.
-        unit: what steps count: "samples", "tokens" or "steps".
-        start: name -> the step before which it has weight 0.
-        stop: name -> the step from which on it has weight 0.
+        points: pairs (step, {name: weight}), in any order, all with the same names.
+        interpolation: "step" (the weights of the earlier point), "linear" or "cosine"; or a list
+            with one of them per interval between neighbouring points.
+        unit: unit of steps: "samples" of the mixture, "tokens", or training "steps".
+        start: name -> step before which the source has weight 0.
+        stop: name -> step from which the source has weight 0.
 
     Raises:
-        ConfigError: for points without weights or with different names, and where every weight
-            would be 0.
+        ConfigError: if points have no weights or different names, or if all weights are 0 at a
+            step.
 
     >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
     >>> s.weights(5_000)
@@ -89,16 +88,17 @@ class Schedule:
             check_weights(weights, f"the schedule's point at step {step}")
             check_names(weights, names, f"the schedule's point at step {step}")
         object.__setattr__(self, "points", tuple(points))
-        object.__setattr__(self, "interpolation", _laws(self.interpolation, len(points) - 1))
+        intervals = len(points) - 1
+        object.__setattr__(self, "interpolation", _interpolations(self.interpolation, intervals))
         for field in ("start", "stop"):
-            given = cast("Mapping[str, int]", getattr(self, field) or {})
-            for name, step in given.items():
+            limits = cast("Mapping[str, int]", getattr(self, field) or {})
+            for name, step in limits.items():
                 if name not in names:
                     hint = near(name, names) or f": {few(sorted(names))}"
                     raise ConfigError(f"{field} names {name!r}, which is not in the schedule{hint}")
                 _step(step, f"{field} of {name!r}")
-            object.__setattr__(self, field, by_name(given))
-        self._check_never_empty()
+            object.__setattr__(self, field, by_name(limits))
+        self._check_positive_weights()
 
     @classmethod
     def window(
@@ -110,51 +110,52 @@ class Schedule:
         sizes: Sequence[float] | None = None,
         unit: Clock = "samples",
     ) -> Schedule:
-        """A curriculum: a window that moves evenly over sources, from the first to the last.
+        """Create a curriculum: a window that moves evenly over sources, from first to last.
 
-        The sources lie side by side, each as wide as it is large; what is in the window is drawn
-        from by how much of it is. It covers the first ones at 0, the last ones from `until` on. Of
-        sources that are parts of one by a column (difficulty, pass rate), it is a window over that
-        column; finer parts make it finer.
+        The sources are laid out on a line, each with its size. The weight of a source is the size
+        of its part in the window. The window starts at the first sources, and stays at the last
+        ones from `until`. If the sources divide a data set by a column (difficulty, pass rate), the
+        window moves over that column.
 
         Args:
-            names: the sources, in the order in which the run comes to them.
-            until: the step where the window has arrived.
-            width: the part of everything that it covers at a time.
-            sizes: how large each source is, in rows; all alike without it.
-            unit: what `until` counts: "samples", "tokens" or "steps".
+            names: the sources, in the order of the curriculum.
+            until: step at which the window reaches the end.
+            width: width of the window, as a share of all sources.
+            sizes: size of each source, in rows. Default: equal sizes.
+            unit: unit of `until`: "samples", "tokens" or "steps".
+
+        Returns:
+            The schedule, with linear interpolation.
 
         Raises:
-            ConfigError: for a width that is not above 0 and at most 1, sizes that are not above 0,
-                and names that are named twice.
+            ConfigError: if `width` is not above 0 and at most 1, if a size is not above 0, or if a
+                name occurs twice.
 
         >>> s = Schedule.window(["easy", "medium", "hard"], 100, width=1 / 3)
         >>> [round(s.weights(step)["medium"], 2) for step in (0, 25, 50, 75, 100)]
         [0.0, 0.5, 1.0, 0.5, 0.0]
         """
-        wide = [1.0] * len(names) if sizes is None else list(sizes)
+        widths = [1.0] * len(names) if sizes is None else list(sizes)
         if (
             not 0 < width <= 1
-            or len(wide) != len(names)
-            or not all(isfinite(one) and one > 0 for one in wide)
+            or len(widths) != len(names)
+            or not all(isfinite(size) and size > 0 for size in widths)
         ):
             raise ConfigError(
-                f"Schedule.window(width={width}): above 0, at most 1; and a size above 0 for each "
-                f"of {len(names)} names"
+                f"Schedule.window(width={width}): give a width above 0 and at most 1, and a size "
+                f"above 0 for each of {len(names)} names"
             )
         if len(set(names)) != len(names) or not names:
-            raise ConfigError(
-                "Schedule.window: every source is named once, and there is at least one"
-            )
+            raise ConfigError("Schedule.window: name at least one source, and each source once")
         _step(until, "until")
-        total, covered = fsum(wide), width * fsum(wide)
-        ends = [fsum(wide[:number]) for number in range(len(wide) + 1)]
-        way = total - covered
-        starts = {0.0, way} | {
-            edge for end in ends for edge in (end, end - covered) if 0 < edge < way
+        total, covered = fsum(widths), width * fsum(widths)
+        ends = [fsum(widths[:number]) for number in range(len(widths) + 1)]
+        distance = total - covered
+        starts = {0.0, distance} | {
+            edge for end in ends for edge in (end, end - covered) if 0 < edge < distance
         }
         points = {
-            round(until * (start / way)) if way else 0: {
+            round(until * (start / distance)) if distance else 0: {
                 name: max(0.0, min(high, start + covered) - max(low, start))
                 for name, (low, high) in zip(names, pairwise(ends), strict=True)
             }
@@ -164,40 +165,41 @@ class Schedule:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sources, sorted."""
+        """The names of the sources, sorted."""
         return tuple(self.points[0][1])
 
     def weights(self, step: int) -> dict[str, float]:
-        """The weights at a step, normalised to sum 1; before the first and after the last point the
-        end ones.
+        """Return the weights at a step, normalised to sum 1.
+
+        The first point applies before it, and the last one after it.
 
         Args:
-            step: in the schedule's unit.
+            step: step in the schedule's unit.
         """
         before, after, t = self._around(step)
         first, last = self._exact[before], self._exact[after]
-        law = self._law(before)
+        law = self._interpolation_after(before)
         eased = Fraction(0) if law == "step" else t
         if law == "cosine":
             eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
         if not any(a for a, on in zip(first, active, strict=True) if on):
             first = last  # all rise from 0: the limit along the ramp
-        at = {
+        weights = {
             n: (a + (b - a) * eased) * on
             for n, a, b, on in zip(self.names, first, last, active, strict=True)
         }
-        total = sum(at.values())
-        return {n: float(w / total) for n, w in at.items()}
+        total = sum(weights.values())
+        return {n: float(w / total) for n, w in weights.items()}
 
     def in_samples(self, samples_per_step: int) -> Schedule:
-        """The same schedule in samples, for batches of so many samples: of all ranks together.
+        """Convert a schedule from training steps to samples.
 
         Args:
-            samples_per_step: the samples of a step, of all ranks together.
+            samples_per_step: samples of all ranks together in a step.
 
         Raises:
-            ConfigError: for a number below 1.
+            ConfigError: if `samples_per_step` is below 1.
 
         >>> Schedule([(0, {"a": 1}), (10, {"a": 2})], unit="steps").in_samples(256).points[1][0]
         2560
@@ -212,14 +214,12 @@ class Schedule:
         return replace(self, points=points, unit="samples", **scaled)
 
     def in_tokens(self, lengths: Mapping[str, float], by_tokens: bool) -> Schedule:
-        """A schedule whose steps count tokens, in samples; `lengths` are the mean tokens of a
-        sample of each source.
+        """Convert a schedule from tokens to samples.
 
-        `by_tokens` says that the weights are shares of tokens, not of samples. Between two points
-        the mean of both ends counts.
+        Between two points, the tokens of a sample are the mean of both ends.
 
         Args:
-            lengths: name -> mean tokens of a sample.
+            lengths: name -> mean number of tokens of a sample.
             by_tokens: whether the weights are shares of tokens, not of samples.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
@@ -237,11 +237,13 @@ class Schedule:
             *(self.start or {}).values(),
             *(self.stop or {}).values(),
         }
-        ramps = {a for a, _ in pairwise(sorted(knots)) if self._law(self._around(a)[0]) != "step"}
+        ramps = {
+            a
+            for a, _ in pairwise(sorted(knots))
+            if self._interpolation_after(self._around(a)[0]) != "step"
+        }
         for a, b in pairwise(sorted(knots)):
-            if (
-                a in ramps
-            ):  # what is a straight line in tokens is a bent one in samples: followed in 64 pieces
+            if a in ramps:  # linear in tokens is a curve in samples: approximated by 64 pieces
                 pieces = {a + (b - a) * i // 64 for i in range(64)}
                 knots, ramps = knots | pieces, ramps | pieces
         samples, total = {0: 0}, 0.0
@@ -254,28 +256,27 @@ class Schedule:
             points = [(samples[step], weights) for step, weights in self.points]
             return replace(self, points=points, unit="samples", **moved)
         plain = replace(self, start=None, stop=None)
-        bent, laws = dict[int, dict[str, float]](), dict[int, Interpolation]()
+        curve, laws = dict[int, dict[str, float]](), dict[int, Interpolation]()
         for step in sorted(knots):
-            if (
-                (at := samples[step]) in bent and at - 1 not in bent and at
-            ):  # a jump at the end of a ramp stays one
-                bent[at - 1], laws[at - 1] = bent.pop(at), laws.pop(at)
-            bent[at], laws[at] = plain.weights(step), "linear" if step in ramps else "step"
-        order = sorted(bent)
+            at = samples[step]
+            if at in curve and at - 1 not in curve and at:
+                # Keep a jump at the end of a ramp.
+                curve[at - 1], laws[at - 1] = curve.pop(at), laws.pop(at)
+            curve[at], laws[at] = plain.weights(step), "linear" if step in ramps else "step"
+        order = sorted(curve)
         return Schedule(
-            [(at, bent[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
+            [(at, curve[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
         )
 
     def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
-        """The run cut where weights change their law: constant weights and ramps. Sources as in
-        `names`.
+        """Divide the run into spans of constant weights and ramps.
 
         Args:
-            names: the sources, in the order of the columns of the answer.
+            names: the sources, in the order of the columns of the spans.
         """
         knots = {0, *(step for step, _ in self.points)}
-        for given in (self.start or {}, self.stop or {}):
-            knots.update(given.values())
+        for limits in (self.start or {}, self.stop or {}):
+            knots.update(limits.values())
         raw = np.asarray([[float(weights[name]) for name in names] for _, weights in self.points])
         unit = raw / np.asarray([[fsum(row)] for row in raw.tolist()])
         edges: list[int | None] = [*sorted(knots), None]
@@ -283,7 +284,7 @@ class Schedule:
         for begin, end in pairwise(edges):
             assert begin is not None
             before, after, _ = self._around(begin)
-            law = self._law(before)
+            law = self._interpolation_after(before)
             on = np.asarray(self._active(begin, names), np.float64)
             if law == "step" or before == after or bool((unit[before] == unit[after]).all()):
                 out.append(
@@ -295,7 +296,7 @@ class Schedule:
         return tuple(out)
 
     def to_json(self) -> dict[str, Json]:
-        """Plain JSON; `from_json` reads it back."""
+        """Return the schedule as plain JSON, for `from_json`."""
         return {
             "points": [[step, dict(weights)] for step, weights in self.points],
             "interpolation": self.interpolation
@@ -308,13 +309,13 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        """The schedule that `to_json` wrote.
+        """Create the schedule from the JSON of `to_json`.
 
         Args:
-            data: the mapping.
+            data: the result of `to_json`.
 
         Raises:
-            ConfigError: as the schedule itself.
+            ConfigError: if the schedule is invalid.
         """
         points = [(int(step), weights) for step, weights in data["points"]]
         return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
@@ -323,21 +324,21 @@ class Schedule:
 
     @cached_property
     def _exact(self) -> list[list[Fraction]]:
-        """Every point's weights, normalised, as exact fractions of what was written."""
+        """Normalised weights of every point, as exact fractions of the decimals in `points`."""
         rows = [
             [Fraction(repr(float(weights[name]))) for name in self.names]
             for _, weights in self.points
         ]
         return [[w / total for w in row] for row in rows for total in [sum(row)]]
 
-    def _law(self, before: int) -> Interpolation:
-        """What holds after a point."""
+    def _interpolation_after(self, before: int) -> Interpolation:
+        """Return the interpolation between a point and the next one."""
         if isinstance(self.interpolation, str):
             return self.interpolation
         return self.interpolation[before] if before < len(self.interpolation) else "step"
 
     def _around(self, step: int) -> tuple[int, int, Fraction]:
-        """The points before and after a step, and how far it is between them."""
+        """Return the points before and after a step, and its relative distance between them."""
         after = bisect_right(self.points, step, key=lambda point: point[0])
         if after in (0, len(self.points)):
             end = max(after - 1, 0)
@@ -349,7 +350,7 @@ class Schedule:
         start, stop = self.start or {}, self.stop or {}
         return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in names]
 
-    def _check_never_empty(self) -> None:
+    def _check_positive_weights(self) -> None:
         for span in self.spans(self.names):
             if not bool(((span.first > 0) | (span.last > 0)).any()):
                 until = "on" if span.end is None else f"to step {span.end}"
@@ -361,8 +362,9 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """An interval `[begin, end)` of one law: constant weights, or a ramp from `first` at `origin`
-    to `last` at `target`.
+    """Interval `[begin, end)` of one interpolation.
+
+    The weights are constant, or a ramp from `first` at step `origin` to `last` at step `target`.
     """
 
     begin: int
@@ -375,42 +377,57 @@ class Span:
 
     @property
     def constant(self) -> bool:
+        """Whether the weights are constant."""
         return self.law == "step"
 
     def over(self, active: npt.NDArray[np.bool_]) -> Span:
-        """The same for some of the sources. Where all of these begin or end at 0 their shares do
-        not move."""
+        """Restrict the span to active sources.
+
+        If all of them begin or end at 0, their shares are constant.
+
+        Args:
+            active: mask of the sources.
+        """
         first, last = np.where(active, self.first, 0.0), np.where(active, self.last, 0.0)
         if self.constant or (first.any() and last.any()):
             return replace(self, first=first, last=last)
         return replace(self, first=first + last, last=first + last, law="step")
 
     def means(self, positions: Ints, blocks: Ints, block: int) -> Floats:
-        """The mean weights of stairs: float64[stairs, sources], not normalised.
+        """Return the mean weights of stairs, not normalised: float64[stairs, sources].
 
-        A stair is `blocks` blocks of `block` positions from `positions` on; a block's weights are
-        those at its first position.
+        A stair has `blocks` blocks of `block` positions each. The weights of a block are the
+        weights at its first position.
+
+        Args:
+            positions: first position of each stair.
+            blocks: number of blocks of each stair.
+            block: positions in a block.
         """
         length = float(self.target - self.origin)
         t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length
         if self.law == "cosine":
             # The mean of cos over n steps is cos at the middle times sin(n*h)/(n*sin(h)), h half
             # the angle of a step.
-            many, one = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
-            shrink = np.where(blocks > 1, _sin(many * one) / (many * _sin(one)), 1.0)
+            n, h = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
+            shrink = np.where(blocks > 1, _sin(n * h) / (n * _sin(h)), 1.0)
             t = 0.5 + shrink * (ease(t) - 0.5)
         return self.first + (self.last - self.first) * t[:, None]
 
 
 def ease(t: Floats) -> Floats:
-    """`(1 - cos(pi t)) / 2` for t in [0, 1], to 1e-15, with + - * only."""
+    """Compute `(1 - cos(pi t)) / 2` for t in [0, 1] to 1e-15, with + - * only.
+
+    Args:
+        t: relative distances between two points.
+    """
     late = t > 0.5
     s = _sin(np.where(late, 1.0 - t, t))
     return np.where(late, 1.0 - s * s, s * s)
 
 
 def _sin(t: Floats) -> Floats:
-    """`sin(pi/2 t)` for t in [0, 1]; beyond, for the little that a stair can exceed it."""
+    """Compute `sin(pi/2 t)` for t in [0, 1], and slightly above, as a stair may exceed 1."""
     x = t * _HALF_PI
     square, out = x * x, np.zeros_like(x)
     for c in reversed(_SINE):
@@ -418,15 +435,15 @@ def _sin(t: Floats) -> Floats:
     return out * x
 
 
-def _laws(given: Any, gaps: int) -> Interpolation | tuple[Interpolation, ...]:
-    """One interpolation for all pairs of neighbours, or one for each, where they differ."""
-    laws = list(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else [given]
+def _interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpolation, ...]:
+    """Check interpolations; return one for all intervals, or a tuple if they differ."""
+    laws = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
     for law in laws:
         chosen(law, INTERPOLATIONS, "Schedule(interpolation={})")
-    if isinstance(given, list | tuple) and len(laws) != gaps:
+    if isinstance(value, list | tuple) and len(laws) != intervals:
         raise ConfigError(
-            f"Schedule(interpolation={laws}): {gaps + 1} points have {gaps} gaps between them; "
-            "give one for each"
+            f"Schedule(interpolation={laws}): {intervals + 1} points have {intervals} intervals "
+            "between them; give one interpolation for each interval"
         )
     return tuple(laws) if len(set(laws)) > 1 else laws[0] if laws else "step"
 
@@ -449,8 +466,8 @@ def _point(point: Any) -> tuple[int, dict[str, float]]:
             return _step(step, "a point"), by_name(cast("Mapping[str, Any]", weights))
         case _:
             raise ConfigError(
-                f"the point {point!r} of the schedule is no pair of a step and {{name: weight, "
-                f"...}}"
+                f"the point {point!r} of the schedule is no pair of a step and weights; give "
+                "(step, {name: weight, ...})"
             )
 
 
@@ -459,7 +476,7 @@ def _step(value: Any, what: str) -> int:
         step = index(value)
     except TypeError:
         step = -1
-    if not 0 <= step < _FURTHEST:
+    if not 0 <= step < _MAX_STEP:
         raise ConfigError(
             f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more, below "
             "2^60"

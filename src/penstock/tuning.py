@@ -1,5 +1,4 @@
-"""Who computes, and how many: found by trying, within a budget of memory. It never changes what a
-run gives."""
+"""Autotuning: choose executor, workers and prefetching by measurement, within a memory budget."""
 
 from __future__ import annotations
 
@@ -18,23 +17,21 @@ from .engine.runtime.setting import Setting
 from .errors import ConfigError
 from .loader import Loader
 
-_NOTHING = 1e-4
-"""Seconds; an item that takes less is made while nobody notices."""
-_GAIN = 1.3
-"""How many times as fast something must be to be worth more workers, or copies between
-processes."""
-_SIDE_BY_SIDE = 0.7
-"""The part of what so many threads could gain, from which on they hardly wait for each other."""
-_TRIALS = 10  # at most; each has its share of the time
-_LOOK = 0.1  # seconds between two looks at the memory
+_NEGLIGIBLE_SECONDS = 1e-4
+"""Time of an item below which computing inline does not delay training."""
+_MIN_SPEEDUP = 1.3
+"""Speedup that justifies more workers, or copies between processes."""
+_PARALLEL_EFFICIENCY = 0.7
+"""Share of the ideal speedup of threads from which they hardly wait for each other."""
+_MAX_TRIALS = 10  # each has an equal share of the time
+_MEMORY_INTERVAL = 0.1  # seconds between two measurements of the memory
 
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured with some options: items a second, and bytes of memory over those there
-    were before."""
+    """Measurement with some options: items per second, and additional bytes of memory."""
 
     executor: ExecutorName
     workers: int
@@ -44,21 +41,23 @@ class Trial:
 
     def __str__(self) -> str:
         ahead = f", prefetch={self.prefetch}" if self.prefetch else ""
-        who = f"{self.executor}, {self.workers} workers{ahead}" if self.workers else "inline"
-        return f"{who:32} {self.rate:12,.1f} items/s {self.memory / 1e6:10,.0f} MB"
+        options = f"{self.executor}, {self.workers} workers{ahead}" if self.workers else "inline"
+        return f"{options:32} {self.rate:12,.1f} items/s {self.memory / 1e6:10,.0f} MB"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Options for a `Loader`, with what was measured on the way to them; `str()` is a table."""
+    """Options for a `Loader`, with the measurements that led to them; `str()` is a table."""
 
     options: dict[str, Any]
     trials: tuple[Trial, ...]
     why: str
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return "\n".join([f"Loader({given}): {self.why}", *(f"  {trial}" for trial in self.trials)])
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return "\n".join(
+            [f"Loader({options}): {self.why}", *(f"  {trial}" for trial in self.trials)]
+        )
 
 
 @guided
@@ -70,29 +69,29 @@ def autotune(
     max_workers: int = 64,
     state: State | None = None,
 ) -> Choice:
-    """Try executors, numbers of workers and prefetching on the data itself, and choose by what was
-    measured.
+    """Measure executors, numbers of workers and prefetching on the data, and choose the best.
 
-    The choice is options of a run only, which change no item and no state; `choice.options` is
-    plain JSON, and `print(choice)` shows what was tried. Workers are chosen wherever an item takes
-    longer than a tenth of a millisecond, as they make data while the training step runs; more of
-    them, and processes, only where they are at least 1.3 times as fast. Afterwards nothing is left
-    of the trials.
+    The options change no item and no state. `choice.options` is plain JSON, and `print(choice)`
+    shows the trials. If an item takes longer than a tenth of a millisecond, a worker is chosen, as
+    it works during the training step. More workers, and processes, are chosen only if they are at
+    least 1.3 times as fast. All trials are closed afterwards.
 
     Args:
-        dataset: what will be loaded; or a function that makes the loader from the options to try,
-            for one that has
-            options of its own: `lambda **options: ps.Loader(ds, lanes=8, **options)`.
-        seconds: how long to measure at most. Workers start in time of their own, and an item that
-            takes longer is waited for.
-        ram_budget: how many bytes workers and what they make ahead may take, over what this process
-            holds already.
-        max_workers: never more than so many.
-        state: where to begin, as `load_state_dict` takes it; the beginning of the dataset when not
-            given.
+        dataset: the dataset to load; or a function from the options of a trial to a loader, for
+            further options: `lambda **options: ps.Loader(ds, lanes=8, **options)`.
+        seconds: limit on the time of measurement. Starting workers takes additional time, and a
+            slow item is completed.
+        ram_budget: limit on the bytes of workers and prefetched items, in addition to the present
+            memory of this process.
+        max_workers: maximum number of workers.
+        state: state at which to begin, as for `load_state_dict`. Default: the beginning of the
+            dataset.
+
+    Returns:
+        The chosen options and all trials.
 
     Raises:
-        ConfigError: for a dataset without items, and for figures that cannot be.
+        ConfigError: if the dataset has no items, or if a limit is invalid.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(10_000)).batch(4)
@@ -102,11 +101,11 @@ def autotune(
     >>> loader = ps.Loader(ds, **choice.options)
     """
     if seconds <= 0:
-        raise ConfigError(f"autotune(seconds={seconds}): more than 0")
-    most = whole(max_workers, "autotune(max_workers={})", 1)
+        raise ConfigError(f"autotune(seconds={seconds}): give more than 0 seconds")
+    limit = whole(max_workers, "autotune(max_workers={})", 1)
     budget = None if ram_budget is None else whole(ram_budget, "autotune(ram_budget={})", 1)
     make = partial(Loader, dataset) if isinstance(dataset, Dataset) else dataset
-    return _Tuning(make, seconds, budget, most, state).chosen()
+    return _Tuning(make, seconds, budget, limit, state).choose()
 
 
 @dataclass
@@ -114,67 +113,67 @@ class _Tuning:
     make: Callable[..., Loader]
     seconds: float
     budget: int | None
-    most: int
+    max_workers: int
     state: State | None
     trials: list[Trial] = field(default_factory=list[Trial])
 
     def __post_init__(self) -> None:
-        self._before = resident()
+        self._initial_memory = resident()
 
-    def chosen(self) -> Choice:
-        """The options."""
-        alone = self._tried("inline", 0)
-        assert alone is not None
-        if alone.rate * _NOTHING > 1:
+    def choose(self) -> Choice:
+        """Run trials, and return the best options."""
+        inline = self._try("inline", 0)
+        assert inline is not None
+        if inline.rate * _NEGLIGIBLE_SECONDS > 1:
             return self._choice(
-                alone, f"an item takes {1e6 / alone.rate:.0f} µs inline, which nobody notices"
+                inline, f"an item takes {1e6 / inline.rate:.0f} µs inline, which is negligible"
             )
-        threads = self._most_workers("threads", alone)
-        if threads.workers > 1 and threads.rate >= _SIDE_BY_SIDE * threads.workers * alone.rate:
-            return self._choice(self._ahead(threads), "threads run side by side")
-        processes = self._most_workers("processes", alone)
-        if processes.rate >= _GAIN * threads.rate:
+        threads = self._scale_workers("threads", inline)
+        ideal = threads.workers * inline.rate
+        if threads.workers > 1 and threads.rate >= _PARALLEL_EFFICIENCY * ideal:
+            return self._choice(self._try_prefetch(threads), "threads run in parallel")
+        processes = self._scale_workers("processes", inline)
+        if processes.rate >= _MIN_SPEEDUP * threads.rate:
             gain = processes.rate / threads.rate
             return self._choice(
-                self._ahead(processes), f"processes are {gain:.1f} times as fast as threads"
+                self._try_prefetch(processes), f"processes are {gain:.1f} times as fast as threads"
             )
         why = (
-            "more of them would not be faster"
+            "more workers would not be faster"
             if threads.workers > 1
-            else "one works while the training step runs"
+            else "one worker prefetches during the training step"
         )
-        return self._choice(self._ahead(threads), why)
+        return self._choice(self._try_prefetch(threads), why)
 
     def _choice(self, trial: Trial, why: str) -> Choice:
         if self.budget is not None and trial.memory > self.budget:
-            why += f"; it takes more memory than the budget of {self.budget / 1e6:,.0f} MB all the same"
+            why += f"; it exceeds the memory budget of {self.budget / 1e6:,.0f} MB"
         return Choice(
             self._options(trial.executor, trial.workers, trial.prefetch), tuple(self.trials), why
         )
 
-    def _most_workers(self, executor: ExecutorName, alone: Trial) -> Trial:
-        """The trial with the most workers that were worth it; one worker is as fast as nobody."""
-        best, workers = Trial(executor, 1, None, alone.rate, alone.memory), 2
-        while workers <= self.most:
-            found = self._tried(executor, workers)
-            if found is None or self._too_large(found) or found.rate < _GAIN * best.rate:
+    def _scale_workers(self, executor: ExecutorName, inline: Trial) -> Trial:
+        """Double the workers while it pays; one worker counts as fast as inline."""
+        best, workers = Trial(executor, 1, None, inline.rate, inline.memory), 2
+        while workers <= self.max_workers:
+            trial = self._try(executor, workers)
+            if not self._is_better(trial, best):
                 break
-            best, workers = found, 2 * workers
+            assert trial is not None
+            best, workers = trial, 2 * workers
         return best
 
-    def _ahead(self, best: Trial) -> Trial:
-        """The same with more prefetched, where that is worth it."""
-        found = (
-            self._tried(best.executor, best.workers, 8 * best.workers) if best.workers > 1 else None
-        )
-        return (
-            best
-            if found is None or self._too_large(found) or found.rate < _GAIN * best.rate
-            else found
-        )
+    def _try_prefetch(self, best: Trial) -> Trial:
+        """Try more prefetching, and return the better trial."""
+        if best.workers <= 1:
+            return best
+        trial = self._try(best.executor, best.workers, 8 * best.workers)
+        return trial if trial is not None and self._is_better(trial, best) else best
 
-    def _too_large(self, trial: Trial) -> bool:
-        return self.budget is not None and trial.memory > self.budget
+    def _is_better(self, trial: Trial | None, best: Trial) -> bool:
+        if trial is None or (self.budget is not None and trial.memory > self.budget):
+            return False
+        return trial.rate >= _MIN_SPEEDUP * best.rate
 
     def _options(
         self, executor: ExecutorName, workers: int, prefetch: int | None
@@ -186,54 +185,58 @@ class _Tuning:
             options["prefetch_bytes"] = max(1, min(self.budget // 2, Setting().bytes_ahead))
         return options
 
-    def _tried(
+    def _try(
         self, executor: ExecutorName, workers: int, prefetch: int | None = None
     ) -> Trial | None:
-        """One trial; None where there were enough, or the work cannot be done so."""
-        if len(self.trials) == _TRIALS:
+        """Run a trial; `None` after the last one, or if the executor cannot run the pipeline."""
+        if len(self.trials) == _MAX_TRIALS:
             return None
         try:
             with self.make(**self._options(executor, workers, prefetch)) as loader:
                 if self.state is not None:
                     loader.load_state_dict(self.state)
-                begun = prefetch or 2 * workers
-                rate, memory = _measured(loader, begun, self.seconds / _TRIALS, self._before)
-                self.state = (
-                    loader.state_dict()
-                )  # the next one begins with data that nobody has read
+                in_flight = prefetch or 2 * workers
+                seconds = self.seconds / _MAX_TRIALS
+                rate, memory = _measure(loader, in_flight, seconds, self._initial_memory)
+                self.state = loader.state_dict()  # the next trial begins with unread data
         except (ConfigError, ImportError):
             if executor != "processes":
                 raise
-            return None  # what is open cannot be sent to them, or the extra is not installed
+            return None  # the pipeline cannot be pickled, or the extra is not installed
         self.trials.append(Trial(executor, workers, prefetch, rate, memory))
         return self.trials[-1]
 
 
-def _measured(loader: Loader, begun: int, seconds: float, before: int) -> tuple[float, int]:
-    """Items a second and the most memory that was taken, once all workers have given something: so
-    many items are begun before any is done.
+def _measure(
+    loader: Loader, in_flight: int, seconds: float, initial_memory: int
+) -> tuple[float, int]:
+    """Return items per second and the peak of additional memory, after a warm-up.
+
+    During the warm-up all workers deliver items: `in_flight` items are begun before any is done.
     """
-    items, looks, memory = 0, 0.0, 0
+    items, next_check, memory = 0, 0.0, 0
     steps = _endless(loader)
-    for _ in range(2 * begun + 1):
+    for _ in range(2 * in_flight + 1):
         next(steps)
     began = now = world.sched.now()
     while now - began < seconds or not items:
         next(steps)
         items += 1
         now = world.sched.now()
-        if now - began >= looks:
-            looks = now - began + _LOOK
-            memory = max(memory, sum(loader.stats()["resident_bytes"].values()) - before)
+        if now - began >= next_check:
+            next_check = now - began + _MEMORY_INTERVAL
+            memory = max(memory, sum(loader.stats()["resident_bytes"].values()) - initial_memory)
     return items / max(now - began, 1e-9), memory
 
 
 def _endless(loader: Loader) -> Iterator[Any]:
-    """Pass after pass, of which the first may have been at its end."""
+    """Iterate over pass after pass; the first one may be at its end."""
     idle = 0
     while True:
         before = loader.stats()["items"]
         yield from loader
         idle = idle + 1 if loader.stats()["items"] == before else 0
         if idle > 1:
-            raise ConfigError("autotune: the dataset gives nothing, so there is nothing to measure")
+            raise ConfigError(
+                "autotune: the dataset has no items to measure; give a dataset that is not empty"
+            )

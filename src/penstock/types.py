@@ -1,4 +1,4 @@
-"""The whole contract on one page: what a source, an order, a schedule and a fold are."""
+"""Protocols and types for extensions: sources, formats, orders, mixing rules and folds."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 """Positions, indices, counts: always int64, always vectors."""
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
-"""Places that a user names: a list, a range, an array of any kind of integers."""
+"""Indices from a user: a list, a range, or an array of any integer dtype."""
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
+"""Boolean vectors."""
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
-"""What a cursor is made of."""
+"""Plain JSON values; cursors consist of them."""
 
 
 class Sizes(Protocol):
-    """The length of every sample: an array of integers, or what is indexed like one by slices and
-    arrays."""
+    """Lengths of all samples: an integer array, or an object with the same indexing.
+
+    Indices are slices and arrays.
+    """
 
     def __len__(self) -> int: ...
-    def __getitem__(self, where: Any, /) -> Any: ...
+    def __getitem__(self, indices: Any, /) -> Any: ...
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Random access to samples. The indexed leaf of every pipeline.
+    """Random access to samples.
 
-    `read` takes many indices at once (any order, repeats allowed, each in `[0, len)`) and returns
-    their samples in that order. `lengths` gives the size of every sample (tokens, say) without
-    reading one (an array, or what is indexed like one), or `None` where nobody knows; what knows
-    its lengths can be packed ahead of time. `describe` names what the source *is*, for
-    fingerprints; never where it lies.
+    - `read` receives many indices at once (any order, repeats allowed, each in `[0, len)`) and
+      returns their samples in that order.
+    - `lengths` returns the size of every sample (such as its tokens) without reading a sample, or
+      `None` if sizes are unknown. Packing is planned ahead for sources with lengths.
+    - `describe` identifies the content of the source, for fingerprints; never its location.
     """
 
     def __len__(self) -> int: ...
@@ -49,17 +52,18 @@ class Source(Protocol):
 
 @runtime_checkable
 class ByColumns(Protocol):
-    """A source that can also give its samples as columns (see `penstock.engine.base.columnar`), so
-    that batches of them are
-    stacked without a row having been made: a sequence of what `read` gives, or a list where that
-        cannot be."""
+    """Columnar access to a source, so that batches are stacked without building rows.
+
+    `block` returns the samples of `read` as a sequence over columns (see
+    `penstock.engine.base.columnar`), or as a list if columns are impossible.
+    """
 
     def block(self, indices: Ints, /) -> Sequence[Any]: ...
 
 
 @runtime_checkable
 class Shards(Protocol):
-    """Sequential access: named shards, each of which can be opened at a row."""
+    """Sequential access: named shards that can be opened at a row."""
 
     def names(self) -> Sequence[str]: ...
     def open(self, name: str, row: int, /) -> Iterator[Any]: ...
@@ -67,33 +71,40 @@ class Shards(Protocol):
 
 
 @cache
-def _reads(kind: type) -> bool:
+def _is_source_type(kind: type) -> bool:
     return issubclass(kind, Source)
 
 
 def is_source(source: Source | Shards) -> TypeGuard[Source]:
-    """Whether a leaf has random access. Looked up by type, because protocols are slow to ask."""
-    return _reads(type(source))
+    """Return whether a source has random access.
+
+    Cached by type, as protocol checks are slow.
+    """
+    return _is_source_type(type(source))
 
 
 @cache
-def _blocks(kind: type) -> bool:
+def _is_columnar_type(kind: type) -> bool:
     return issubclass(kind, ByColumns)
 
 
 def is_blocks(source: Source) -> TypeGuard[ByColumns]:
-    """Whether a source gives columns. Looked up by type, because protocols are slow to ask."""
-    return _blocks(type(source))
+    """Return whether a source has columnar access.
+
+    Cached by type, as protocol checks are slow.
+    """
+    return _is_columnar_type(type(source))
 
 
 class Format(Protocol):
-    """A format of files that another package brings to `read`, as an entry point of the group
-    `penstock.formats`.
+    """File format plugin for `read`: an entry point of the group `penstock.formats`.
 
-    `files` names the data files of a folder that is one dataset in this format, in their order, and
-    none for any other folder; `open` makes a source of one file: anything with `len` and `[i]`, or
-    `read(indices)`. Both are given a `pathlib.Path`. The name of the entry point is the name of the
-    format, and the ending of its files and folders.
+    - `files` returns the data files of a folder that is one dataset in this format, in their order;
+      for any other folder an empty sequence.
+    - `open` opens a file as a source: an object with `len` and `[i]`, or with `read(indices)`.
+
+    Both receive a `pathlib.Path`. The name of the entry point is the name of the format, and the
+    suffix of its files and folders.
     """
 
     def files(self, folder: Any, /) -> Sequence[Any]: ...
@@ -101,14 +112,17 @@ class Format(Protocol):
 
 
 class Order(Protocol):
-    """A pure map from positions to positions of the flow below, both unbounded.
+    """Pure map from positions to positions of the input, both unbounded.
 
-    `size` is the length of one pass, `None` for endless; `below` is the length of a pass of the
-    flow below. `key` is the randomness of this node: 64 bits, hashed from the seed, the sources,
-        and the kind and the
-    name or number of the step. `down` returns the positions below and how many passes were made
-    without reordering ("laps"): None but for slices and repeats. `up` is the way back.
-    `penstock.testing.assert_order` checks one of your own.
+    - `size` returns the length of one pass, or `None` if endless. `below` is the length of a pass
+      of the input.
+    - `down` returns the positions in the input, and the replay number of each position: `None`,
+      except for slices and repeats, which replay the same samples.
+    - `up` is the inverse of `down`.
+    - `key` is the randomness of the step: 64 bits, hashed from the seed, the sources, and the kind
+      and the name or number of the step.
+
+    `penstock.testing.assert_order` checks a custom order.
     """
 
     def size(self, below: int | None, /) -> int | None: ...
@@ -118,16 +132,14 @@ class Order(Protocol):
 
 
 class Mixing(Protocol):
-    """A mixing rule of one's own: which input each position draws from, and which of its draws that
-    is.
+    """Custom mixing rule: maps each position to an input and a draw of that input.
 
-    Pure and vectorised, like an order. `size` is the length of one pass, given those of the inputs
-    (None: endless, or not known). Positions go on counting from one pass to the next, and so do the
-    draws of every input, which are numbered in the order of their names.
+    Pure and vectorised, like an order. `size` returns the length of one pass from the lengths of
+    the inputs (`None`: endless or unknown). Inputs are numbered in the order of their names.
+    Positions, and the draws of each input, continue counting from one pass to the next.
 
-    A rule may have `counts(position)` as well, the draws of each input before a position, and
-    `places(source, k)`, the positions of draws of inputs, -1 for none: a plan then need not go
-    through all positions.
+    Two optional methods save a plan from scanning all positions: `counts(position)` returns the
+    draws of each input before a position, and `places(source, k)` the positions of draws, or -1.
     """
 
     def size(self, sizes: Sequence[int | None], /) -> int | None: ...
@@ -136,7 +148,7 @@ class Mixing(Protocol):
 
 
 class Item(NamedTuple):
-    """One sample as a fold sees it: its number in the fold's input, its size, its value."""
+    """A sample as input of a fold: its number in the fold's input, its size, its value."""
 
     number: int
     size: int
@@ -144,7 +156,7 @@ class Item(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A piece `value[start:stop]` of an item; folds that split give these out."""
+    """A piece `value[start:stop]` of an item, emitted by folds that split."""
 
     item: Item
     start: int
@@ -152,28 +164,29 @@ class Part(NamedTuple):
 
 
 Path: TypeAlias = tuple[str | int, ...]
-"""A place in a tree: the names of the mixtures' inputs on the way there, and numbers for inputs
-that have no name."""
+"""Path to a node of a tree: names of mixture inputs, and numbers for inputs without a name."""
 
 Carry: TypeAlias = Any
-"""What a fold remembers: a tree of tuples, lists, dicts, plain JSON values, `Item` and `Part`.
-Never changed in place: `step` returns a new one."""
+"""State of a fold: a tree of tuples, lists, dicts, plain JSON values, `Item` and `Part`.
+
+Immutable: `step` returns a new carry."""
 
 
 class Fold(Protocol):
-    """Decides who goes together. Three pure functions; saving and loading are not its business.
+    """Grouping rule of three pure functions; the framework saves and loads its carry.
 
-    `step` takes the carry and the next item and returns the new carry and the groups that became
-    ready, each a list of `Item` or `Part`. `flush` gives the groups that remain at the end of a
-    pass. `key` is the fold's own randomness (most ignore it).
+    - `init` returns the first carry of a pass. `key` is the randomness of the fold.
+    - `step` receives the carry and the next item, and returns the new carry and the completed
+      groups, each a list of `Item` or `Part`.
+    - `flush` returns the groups that remain at the end of a pass.
 
-    Where the lengths of all samples are known, groups are planned from them, and the value of an
-    item is None. A fold that looks at values has `reads_values = True`; its groups are made as
+    If the lengths of all samples are known, groups are planned from them, and the value of an item
+    is `None`. A fold that needs values sets `reads_values = True`; its groups are built while
     samples are read.
 
-    A fold may have `restored(carry)` as well: given a carry from a state, it returns it with all
-    that follows from the items made anew, and raises ValueError where it is none of the fold's. A
-    state that differs from it is refused.
+    The optional method `restored(carry)` validates a carry from a state. It returns the carry with
+    every derived field recomputed from the items, and raises `ValueError` if the carry is invalid.
+    A state that differs from the result is an error.
     """
 
     def init(self, key: int, /) -> Carry: ...
@@ -186,22 +199,21 @@ class Fold(Protocol):
 
 @runtime_checkable
 class Vectorised(Protocol):
-    """A function that can also take a list of samples at once, and then gives the list of
-    results."""
+    """A function with a batched form: `many` maps a list of samples to a list of results."""
 
     def __call__(self, sample: Any, /) -> Any: ...
     def many(self, samples: list[Any], /) -> list[Any]: ...
 
 
 Transform: TypeAlias = Callable[..., Any]
-"""A user's function. Pure: the same input gives the same output, in any thread, any number of
-times."""
+"""A user's pure function: equal input gives equal output, in any thread, at every call."""
 
 
 @dataclass(frozen=True)
 class Sizer:
-    """How large a sample is: measured on it, or, with `by_length`, known from its length alone, to
-    which `extra` is added, and which then counts up to a `multiple`.
+    """Size of a sample: a measured length, plus `extra`, rounded up to a `multiple`.
+
+    With `by_length` the size follows from the length of the sample, without reading it.
     """
 
     measure: Callable[[Any], int]
@@ -210,9 +222,17 @@ class Sizer:
     multiple: int = 1
 
     def of(self, sample: Any) -> int:
-        """The size of a sample."""
+        """Return the size of a sample.
+
+        Args:
+            sample: the sample to measure.
+        """
         return -(-(int(self.measure(sample)) + self.extra) // self.multiple) * self.multiple
 
     def counted(self, lengths: Ints) -> Ints:
-        """The sizes of samples of these lengths."""
+        """Return the sizes of samples, given their lengths.
+
+        Args:
+            lengths: lengths as the source knows them.
+        """
         return -(-(lengths + self.extra) // self.multiple) * self.multiple

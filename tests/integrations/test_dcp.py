@@ -241,12 +241,12 @@ def test_what_each_rank_took_has_a_key_of_its_own() -> None:
     ranks = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
     held = dict[str, Any]()
     for loader, many in zip(ranks, (5, 3), strict=True):
-        loader.take(many)
+        loader.lease(many)
         held |= LoaderState(loader).state_dict()
     assert list(held) == ["penstock-rank-0-of-2", "penstock-rank-1-of-2"]
     again = ps.Loader(ds)
     LoaderState(again).load_state_dict(held)
-    assert len({item.uid for item in again.take(8)}) == 8
+    assert len({item.uid for item in again.lease(8)}) == 8
 
 
 def test_ranks_that_cannot_agree_have_a_key_each_and_are_compared_when_they_are_loaded(

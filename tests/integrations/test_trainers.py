@@ -206,7 +206,7 @@ def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     many = ps.Loader(rows.filter(lambda x: x % 2), lanes=128)
     assert len(AllRanks(many).state_dict()["ranks"]) == 1
     taken = ps.Loader(rows, rank=0, world_size=2)
-    taken.take(3)
+    taken.lease(3)
     with pytest.raises(ps.ConfigError, match="what it took"):
         AllRanks(taken).state_dict()
 
@@ -220,7 +220,7 @@ def test_processes_of_one_share_that_stand_apart_are_refused() -> None:
         _ = list(zip(range(items), loader, strict=False))
         lanes.append(loader.state_dict())
         loader = ps.Loader(rows.repeat(), rank=0, world_size=2)
-        loader.take(items)
+        loader.lease(items)
         taken.append(loader.state_dict())
     for states in (lanes, taken):
         stands = [stand_of(unseal(state)) for state in states]

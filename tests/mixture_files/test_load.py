@@ -290,14 +290,14 @@ def test_tokenise_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
         seed: 4
         tokenise: {tokenizer: tokenizer.json}
         sources: {code: {path: code, weight: 1}, text: {path: "text/*.jsonl", weight: 1}}
-        pack: {length: 32, eos: <end>, dtype: int32, method: first_fit, long: cut}
+        pack: {length: 32, eos: <end>, dtype: int32, method: first_fit, long: truncate}
         batch: {size: 2, drop_remainder: true}
         """
     )
     tokenise = Tokenise(str(tokenizer))
     inputs = {name: ds.map(tokenise) for name, ds in of(data).items()}
     wanted = ps.mix(inputs, {"code": 1, "text": 1}, seed=4)
-    wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="cut").batch(
+    wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="truncate").batch(
         2, drop_remainder=True
     )
     same(ps.load(path), wanted, 20)

@@ -248,7 +248,7 @@ def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
         monkeypatch.setattr(logging.getLogger("penstock"), "info", info)
         try:
             assert whole(data, tmp_path / "cache") == list(range(100)) and not said
-            monkeypatch.setattr(machine, "_LATE", 0.0)
+            monkeypatch.setattr(machine, "_WAIT_LOG_SECONDS", 0.0)
             assert whole(data) == list(range(100))
         finally:
             theirs.kill()
@@ -263,12 +263,12 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
     """Words of a warning would be an error here; where the system tells no locks nobody knows whose they are."""
     waited = threading.Event()
 
-    def tell(path: Path, whole: Callable[[Path], None] = machine._tell_who) -> None:
+    def tell(path: Path, whole: Callable[[Path], None] = machine._log_lock_holder) -> None:
         whole(path)
         waited.set()
 
-    monkeypatch.setattr(machine, "_LATE", 0.0)
-    monkeypatch.setattr(machine, "_tell_who", tell)
+    monkeypatch.setattr(machine, "_WAIT_LOG_SECONDS", 0.0)
+    monkeypatch.setattr(machine, "_log_lock_holder", tell)
     said = list[str]()
     monkeypatch.setattr(logging.getLogger("penstock"), "info", lambda text, *_: said.append(text))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with data.open() as ours:

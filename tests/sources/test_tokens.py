@@ -260,7 +260,7 @@ def test_mixture_files_name_stores(stores: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [ps.from_sequence([1]), ps.from_tokens([1], [0, 1]).shuffle()])
 def test_windows_of_something_else(wrong: ps.Dataset, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="windows: a token store as it is read, without steps"):
+    with pytest.raises(ConfigError, match="windows: give a token store without steps"):
         ps.windows(wrong, 4)
     (tmp_path / "x.jsonl").write_text("1\n")
     with pytest.raises(ConfigError, match="no token store: pack its documents"):

@@ -529,9 +529,9 @@ def test_braces_keep_the_password_and_the_signature(site: servers.Site) -> None:
         f"zip://in/x.jsonl::s3://b/x.zip?sig={CANARY}": "give this process credentials",
         f"abfs://box@host/x.jsonl?sv=1&sig={CANARY}": "give this process credentials",
         f"memory://host/{{a,b}}.jsonl?sig={CANARY}": "give this process credentials",
-        f"https://me:x/{CANARY}@host/x.jsonl": "the host cannot be told",
-        f"https://me:x?{CANARY}@host/x.jsonl": "the host cannot be told",
-        f"https://me:x#{CANARY}@host/x.jsonl": "the host cannot be told",
+        f"https://me:x/{CANARY}@host/x.jsonl": "the host is ambiguous",
+        f"https://me:x?{CANARY}@host/x.jsonl": "the host is ambiguous",
+        f"https://me:x#{CANARY}@host/x.jsonl": "the host is ambiguous",
     }.items(),
 )
 def test_secrets_that_would_be_told_are_refused(url: str, why: str, tmp_path: Path) -> None:

@@ -196,7 +196,9 @@ PACK = Section(
             "concat_split cuts documents where a row ends; the others keep them whole.",
         ),
         Key(
-            "long", Text(("split", "refuse", "cut")), "What happens to documents longer than a row."
+            "long",
+            Text(("split", "refuse", "truncate")),
+            "What happens to documents longer than a row.",
         ),
         Key("max_segments", SIZE, "At most so many documents in a row."),
         Key("features", Items(Text()), "The features to pack; the first one counts the tokens."),

@@ -100,7 +100,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
         ),
         (
             lambda: DS.pack(4, method="best_fit", long="drop"),
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'cut'",
+            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
         ),
         (
             lambda: PS.mix({"a": DS}, stop="first_exhaust"),

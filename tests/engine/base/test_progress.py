@@ -318,7 +318,7 @@ def test_what_is_read_in_chunks_tells_bytes(
     from penstock.engine.base import progress
     from penstock.sources import checksummed, convert, index_files
 
-    monkeypatch.setattr(progress, "_QUIET", 0)
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0)
     monkeypatch.setattr(convert, "_PIECE", 8 << 10)
     monkeypatch.setattr(checksummed.sums, "CHUNK", 8 << 10)
     table = pa.table({"n": range(10_000)})

@@ -246,7 +246,7 @@ def test_concat_zip_and_limit_change_nothing_in_what_they_hold() -> None:
 def test_two_equal_names_in_one_chain_are_refused() -> None:
     for kind, step in STEPS.items():
         named = numbers().random_map(drawn, name="x").map(str)
-        with pytest.raises(ConfigError, match=r"name='x'\): a step below has this name already"):
+        with pytest.raises(ConfigError, match=r"name='x'\): an earlier step has this name already"):
             step(named, name="x")
         with pytest.raises(ConfigError, match="a name has at least one character"):
             step(numbers(), name="")

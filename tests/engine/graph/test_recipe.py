@@ -108,7 +108,7 @@ KINDS: dict[str, list[Callable[[], ps.Dataset]]] = {
         lambda: docs().pack(8, "best_fit"),
         lambda: docs().pack(8, "best_fit", window=500),
         lambda: docs().pack(8, "best_fit", open_rows=2),
-        lambda: docs().pack(8, "best_fit", long="cut"),
+        lambda: docs().pack(8, "best_fit", long="truncate"),
         lambda: docs().pack(8, pad=-1),
         lambda: docs().pack(8, eos=0),
         lambda: docs().pack(8, bos=0),

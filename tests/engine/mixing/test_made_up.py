@@ -134,7 +134,7 @@ class Run:
         self.log, self.largest = list[dict[str, Any]](), 0
 
     def step(self) -> None:
-        for uid, value in self.loader.take(n) if (n := self.in_flight - len(self.flight)) else []:
+        for uid, value in self.loader.lease(n) if (n := self.in_flight - len(self.flight)) else []:
             assert self.given.setdefault(uid, value) == value
             self.flight[uid] = value
         for uid in self.random.sample([*self.flight], self.random.randint(1, 9)):
@@ -200,19 +200,19 @@ def test_what_was_given_is_what_the_plan_of_the_state_says() -> None:
         count="settled",
     )
     loader = ps.Loader(ds)
-    first = loader.take(6)
+    first = loader.lease(6)
     for item in first[:4]:
         loader.settle(item.uid, "filtered" if item.value[0] == "a" else "trained")
     plan = ds.plan.after(loader.state_dict())
     told = [(sample.source, sample.index) for place in range(4, 14) for sample in plan.at(place)]
-    assert told == [item.value for item in [*first[4:], *loader.take(8)]]
+    assert told == [item.value for item in [*first[4:], *loader.lease(8)]]
     with pytest.raises(ps.StateError, match=r"replay\(log\)"):
         plan.at(0)
     assert plan.find("a", 3, within=range(6, 20)) == [
         p for p in range(6, 20) if plan.at(p)[0].key[::2] == ("a", 3)
     ]
     loader.settle("0:4", "requeue")
-    assert loader.take(1) == [first[4]]
+    assert loader.lease(1) == [first[4]]
     other = ds.plan.replay([{"from": 0}, {"position": 2, "source": "b"}]).dataset
     assert [other[i][0] for i in range(3)][2] == "b"
     with pytest.raises(ps.StateError, match="another run"):
@@ -236,7 +236,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     ds = ps.mix(flows, count="settled")
     for other in (ds.batch(2), ds.limit(9), ps.mix({"x": ds, "y": flows["a"]}), ds.repeat_each(2)):
         with pytest.raises(ps.ConfigError, match="nothing but functions above"):
-            ps.Loader(other).take(1)
+            ps.Loader(other).lease(1)
     with pytest.raises(ps.ConfigError, match="keeps its weights"):
         ps.Loader(ds).set_weights({"a": 1, "b": 2})
     with pytest.raises(ps.ConfigError, match="settled_log"):
@@ -244,7 +244,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     with pytest.raises(ps.ConfigError, match="replay"):
         flows["a"].plan.replay([])
     loader = ps.Loader(ds)
-    loader.take(2)
+    loader.lease(2)
     loader.settle("0:0", "failed")
     loader.settle("0:1", "trained")
     with pytest.raises(ps.StateError):
@@ -252,7 +252,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     with pytest.raises(ps.StateError, match="not adopted"):
         ps.Loader(ps.mix(flows)).load_state_dict(loader.state_dict(), on_mismatch="adopt")
     assert [*zip(range(3), ps.Loader(ds), strict=False)] == [
-        *enumerate([x for _, x in ps.Loader(ps.mix(flows)).take(3)])
+        *enumerate([x for _, x in ps.Loader(ps.mix(flows)).lease(3)])
     ]
 
 
@@ -265,7 +265,7 @@ def test_a_state_that_tells_nonsense_is_refused(wrong: dict[str, Any]) -> None:
 
     ds = ps.mix({name: ps.from_sequence(name * 9) for name in "ab"}, count="settled")
     loader = ps.Loader(ds)
-    loader.take(4)
+    loader.lease(4)
     loader.settle("0:0", "failed")
     body = unseal(loader.state_dict())
     body["changes"][0]["event"] |= wrong

@@ -77,7 +77,7 @@ def test_interleave_tells_what_it_cannot() -> None:
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3))
 def test_windows_are_permuted_within(n: int, window: int, seed: int) -> None:
     ds = ps.from_sequence(range(n)).shuffle(seed, window=window)
-    for found in (list(ds), [ds.sample(n + i) for i in range(n)]):
+    for found in (list(ds), [ds.repeat()[n + i] for i in range(n)]):
         for start in range(0, n, window):
             assert sorted(found[start : start + window]) == list(
                 range(start, min(n, start + window))
@@ -122,7 +122,7 @@ def test_buffers_are_shuffled_anew_in_every_pass_and_for_every_source() -> None:
 def test_windows_resume_and_differ() -> None:
     assert_resumes(lambda: ps.from_sequence(range(30)).filter(lambda x: x % 7).shuffle(5, window=8))
     ds = ps.from_sequence(range(64)).shuffle(1, window=8)
-    rows = [[ds.sample(8 * k + i) - 8 * (k % 8) for i in range(8)] for k in range(16)]
+    rows = [[ds.repeat()[8 * k + i] - 8 * (k % 8) for i in range(8)] for k in range(16)]
     assert len({tuple(row) for row in rows}) == 16
     with pytest.raises(ConfigError):
         ds.shuffle(1, window=0)
@@ -152,7 +152,7 @@ def by(a: ps.Dataset, b: ps.Dataset) -> ps.Dataset:
 def test_a_rule_of_ones_own() -> None:
     a, b = ps.from_sequence(range(3)), ps.from_sequence(range(10, 13))
     ds = by(a, b)
-    assert len(ds) == 6 and list(ds.repeat(2)) == [ds.sample(i) for i in range(12)]
+    assert len(ds) == 6 and list(ds.repeat(2)) == [ds.repeat()[i] for i in range(12)]
     assert [x for x in islice(ds.repeat(), 30) if x < 10] == list(
         islice(a.repeat(), 20)
     )  # draws go on counting
@@ -164,7 +164,7 @@ def test_a_rule_of_ones_own() -> None:
 
 def test_samples_behind_the_end() -> None:
     ds = ps.from_sequence(range(5)).shuffle(seed=3)
-    assert sorted(ds.sample(i) for i in range(5, 10)) == list(range(5))
-    for wrong in (lambda: ds.sample(-1), lambda: ps.from_sequence([]).sample(0)):
+    assert sorted(ds.repeat()[i] for i in range(5, 10)) == list(range(5))
+    for wrong in (lambda: ds[5], lambda: ds.repeat()[-1], lambda: ps.from_sequence([])[0]):
         with pytest.raises(IndexError):
             wrong()

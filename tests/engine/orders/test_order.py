@@ -440,7 +440,7 @@ def test_a7_nothing_is_repeated_to_nothing(empty: Any) -> None:
     ):  # fmt: skip
         assert len(ds) == 0 and list(ds) == []
         with pytest.raises(IndexError):
-            ds.sample(0)
+            ds[0]
     assert list(none.repeat(2).concat(some, none)) == [0, 1, 2]
     for endless in (
         none.repeat,
@@ -467,7 +467,6 @@ def test_a15_positions_that_are_counted_no_more_are_refused(far: int) -> None:
         plan = ds.plan
         for ask in (
             lambda ds=ds: ds[far],
-            lambda ds=ds: ds.sample(far),
             lambda ds=ds: ds.__getitems__([0, far]),
             lambda plan=plan: plan.at(far),
             lambda plan=plan: plan.at(slice(far, far + 2)),
@@ -486,6 +485,6 @@ def test_a15_positions_that_are_counted_no_more_are_refused(far: int) -> None:
     with pytest.raises(ps.ConfigError, match="a whole number of at most 16777216"):
         a.batch(far)
     with pytest.raises(IndexError, match="of 8 samples each"):
-        a.repeat().batch(8).sample((1 << 62) - 1)
+        a.repeat().batch(8)[(1 << 62) - 1]
     with ps.Loader(ps.mix({"a": a, "b": b})) as loader, pytest.raises(IndexError):
         loader.set_weights({"a": 1, "b": 2}, at=far)

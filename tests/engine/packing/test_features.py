@@ -180,8 +180,8 @@ def test_settings_tell_pipelines_apart() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lengths": {}}, "a length for each feature"),
-        ({"lengths": 8}, "a length for each feature"),
+        ({"lengths": {}}, "give a length for each feature"),
+        ({"lengths": 8}, "give a length for each feature"),
         ({"lengths": {"a": 0}}, r"pack_features\('a': 0\)"),
         ({"lengths": {"a": {"x": 1}}}, "whole number"),
         ({"method": "greedy"}, "choose 'concat_split', 'first_fit' or 'best_fit'"),

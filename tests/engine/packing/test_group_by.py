@@ -30,7 +30,7 @@ HOW: list[dict[str, Any]] = [
     {"method": "best_fit", "pad_to_multiple": 2, "bos": 97},
     {"pad_to_multiple": 3, "eos": 98},
     {"method": "first_fit"},
-    {"method": "best_fit", "overflow": "never", "long": "cut"},
+    {"method": "best_fit", "overflow": "never", "long": "truncate"},
 ]
 
 
@@ -200,9 +200,11 @@ def test_rows_are_nearly_as_full_as_without() -> None:
 
 
 def test_what_cannot_be_grouped_is_named() -> None:
-    with pytest.raises(DataError, match="no 'dialect' that says with which"):
+    with pytest.raises(DataError, match="no 'dialect'; add the key"):
         list(ps.Loader(languages().pack(8, group_by="dialect", unpacked=("lang", "n")), lanes=1))
-    with pytest.raises(DataError, match="'ids' of a document is a ndarray, not a text or a number"):
+    with pytest.raises(
+        DataError, match="'ids' of a document is a ndarray; use a text or an integer"
+    ):
         list(
             ps.Loader(
                 languages().pack(8, group_by="ids", features=("ids",), unpacked=("lang", "n")),

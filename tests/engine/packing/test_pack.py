@@ -36,7 +36,7 @@ from penstock.types import Fold, Item, Part
 Span = tuple[int, int, int]
 
 counts = st.none() | st.integers(1, 4)
-longs = st.sampled_from(["split", "cut"])
+longs = st.sampled_from(["split", "truncate"])
 lengths_of_rows = st.integers(1, 16)
 concat_folds = st.builds(ConcatSplit, lengths_of_rows, counts)
 fit_folds = st.one_of(
@@ -129,7 +129,7 @@ def lognormal(n: int) -> Any:
 
 @given(folds, documents)
 def test_every_token_once_and_in_order_within_its_document(fold: Any, sizes: list[int]) -> None:
-    cut = getattr(fold, "long", "split") == "cut"
+    cut = getattr(fold, "long", "split") == "truncate"
     reached = defaultdict[int, int](int)
     for row in stepped(fold, sizes):
         for number, start, stop in row:
@@ -330,7 +330,7 @@ def test_a_document_longer_than_a_row(method: Any) -> None:
         [(0, 8, 16)],
         [(0, 16, 20), (1, 0, 3)],
     ]
-    assert sorted(planned(Packing(8, method, long="cut").fold(), sizes)) == [
+    assert sorted(planned(Packing(8, method, long="truncate").fold(), sizes)) == [
         [(0, 0, 8)],
         [(1, 0, 3)],
     ]
@@ -629,9 +629,9 @@ def test_size_is_that_of_the_first_feature() -> None:
         ),
         (
             {"method": "first_fit", "long": "drop"},
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'cut'",
+            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
         ),
-        ({"long": "cut"}, "long='cut' is for first_fit and best_fit"),
+        ({"long": "truncate"}, "long='truncate' is for first_fit and best_fit"),
         ({"max_segments": 0}, "max_segments must be"),
         ({"method": "first_fit", "open_rows": 0}, "open_rows must be"),
         ({"open_rows": 4}, "open_rows is for first_fit and best_fit"),
@@ -658,7 +658,7 @@ def test_options_that_cannot_work_are_refused_by_name(options: Any, message: str
 
 def test_packing_chooses_the_fold() -> None:
     assert Packing(8, max_segments=2).fold() == ConcatSplit(8, 2)
-    assert Packing(8, "first_fit", long="cut").fold() == FirstFit(8, 64, None, "cut")
+    assert Packing(8, "first_fit", long="truncate").fold() == FirstFit(8, 64, None, "truncate")
     assert Packing(8, "best_fit", open_rows=2, window=5).fold() == BestFit(8, 2, None, "split", 5)
     assert Packing(8, "best_fit").fold() == BestFit(8, overflow="split")
     assert Packing(8, "best_fit", rows=9).fold() == BestFit(8, overflow="split", rows=9)
@@ -716,7 +716,7 @@ def test_easydata_greedy_packer_lost_all_but_the_last_pack(method: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["first_fit", "best_fit"])
-@pytest.mark.parametrize("long", ["split", "cut"])
+@pytest.mark.parametrize("long", ["split", "truncate"])
 def test_easydata_first_fit_packer_made_rows_longer_than_asked(method: Any, long: Any) -> None:
     # A document of 20 tokens in rows of 8 gave input_ids of 21 beside a mask of 8.
     for row in packed([np.arange(20)], 8, method, long=long, eos=99):
@@ -816,7 +816,7 @@ def test_a3_packs_have_their_own_rows_in_every_pass(method: Any) -> None:
     assert {len(rows) for rows in passes} == {len(ds)}
     assert len(set(map(tuple, passes))) == 5
     assert [row for rows in passes for row in rows] == [
-        ds.sample(p)["tokens"].tobytes() for p in range(len(ds) * len(passes))
+        ds.repeat()[p]["tokens"].tobytes() for p in range(len(ds) * len(passes))
     ]
     assert keys == [[sample.key for sample in ds.plan.at(p)] for p in range(len(ds) * len(passes))]
     for epoch in range(5):

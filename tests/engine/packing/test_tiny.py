@@ -40,7 +40,7 @@ def settings_of_pack(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
     if draw(st.integers(0, 3)) == 0:
         options["max_segments"] = draw(st.integers(1, 3))
     if method != "concat_split":
-        options["long"] = draw(st.sampled_from(["split", "split", "cut", "refuse"]))
+        options["long"] = draw(st.sampled_from(["split", "split", "truncate", "refuse"]))
         if draw(st.integers(0, 3)) == 0:
             options["open_rows"] = draw(st.integers(1, 3))
     if method == "best_fit":
@@ -90,7 +90,7 @@ def assert_rows_hold(
     """That the rows are these documents, in whatever order, each of them in pieces that go on where one ended."""
     firsts = (np.cumsum([0, *sizes[:-1]]) + 1).tolist() if sizes else []
     wanted = [whole(size, first, options) for size, first in zip(sizes, firsts, strict=True)]
-    if options.get("long") == "cut":
+    if options.get("long") == "truncate":
         wanted = [document[:length] for document in wanted]
     want = Counter((place, token) for document in wanted for place, token in enumerate(document))
     have, multiple = Counter[tuple[int, int]](), options["pad_to_multiple"]
@@ -115,7 +115,7 @@ def test_any_options_over_documents_around_a_row(
     note(f"sizes {sizes}, pack({length}, **{options})")
     extra = ("bos" in options) + ("eos" in options)
     known = store(sizes)
-    if options.get("long") == "cut" and length <= extra:
+    if options.get("long") == "truncate" and length <= extra:
         with pytest.raises(ConfigError, match=f"a row of {length} has no room for a token"):
             known.pack(length, **options)
         return
@@ -155,7 +155,9 @@ def test_any_options_over_documents_without_end(
     planned = {"max_segments", "open_rows", "window"} & set(options) or options.get(
         "overflow"
     ) == "never"
-    cannot = options.get("long") in ("cut", "refuse") or planned or options["method"] == "first_fit"
+    cannot = (
+        options.get("long") in ("truncate", "refuse") or planned or options["method"] == "first_fit"
+    )
     if cannot or not sum(sizes) + extra * len(sizes):
         return
     note(f"sizes {sizes}, pack({length}, **{options})")
@@ -186,12 +188,12 @@ def test_the_last_rows_are_kept_or_dropped(method: Any, n: int) -> None:
         (8, {"pad_to_multiple": 0}, "pad_to_multiple=0.*a whole number of at least 1"),
         (
             2,
-            {"method": "best_fit", "long": "cut", "bos": 1, "eos": 2},
+            {"method": "best_fit", "long": "truncate", "bos": 1, "eos": 2},
             "has no room for a token of a document",
         ),
         (
             1,
-            {"method": "first_fit", "long": "cut", "eos": 2},
+            {"method": "first_fit", "long": "truncate", "eos": 2},
             "has no room for a token of a document",
         ),
     ],

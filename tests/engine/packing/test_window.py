@@ -53,7 +53,7 @@ def test_pieces_fill_so_many_rows_and_are_whole_where_they_fit(
     SIZES,
     st.integers(1, 12),
     st.integers(4, 9),
-    st.sampled_from(["split", "cut"]),
+    st.sampled_from(["split", "truncate"]),
     st.integers(0, 99),
 )
 def test_a_plan_of_all_windows_is_every_window_alone(

@@ -24,9 +24,9 @@ HOW: list[tuple[str, dict[str, Any]]] = [
     ("concat_split", {"pad_to_multiple": 2, "eos": 1}),
     ("concat_split", {"max_segments": 2}),
     ("first_fit", {}),
-    ("first_fit", {"long": "cut", "bos": 1}),
+    ("first_fit", {"long": "truncate", "bos": 1}),
     ("best_fit", {}),
-    ("best_fit", {"long": "cut"}),
+    ("best_fit", {"long": "truncate"}),
     ("best_fit", {"overflow": "never"}),
     ("best_fit", {"group_by": "__source__"}),
 ]
@@ -54,7 +54,7 @@ def test_what_is_told_of_few_rows_is_what_they_are(sizes: list[int], length: int
     parts = [sample for row in range(len(rows)) for sample in packed.plan.at(row)]
     some = [sample.index for sample in parts]
     assert told.sampled == len(set(some))
-    if options.get("long") == "cut":
+    if options.get("long") == "truncate":
         assert told.cut == pytest.approx(
             sum(size + extra > length for size in sizes) / told.sampled
         )

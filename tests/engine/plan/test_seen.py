@@ -194,7 +194,7 @@ def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> N
             if states:
                 loader.load_state_dict(states)
         for loader in ranks if states is None else ():
-            while items := loader.take(2):
+            while items := loader.lease(2):
                 for item in items:
                     loader.settle(item.uid, "trained")
         return [loader.state_dict() for loader in ranks]
@@ -215,9 +215,9 @@ def test_items_that_one_rank_takes_after_a_load_are_not_seen_before_they_are_set
         return loaders
 
     alone = ps.Loader(ds)
-    alone.settle(alone.take(2)[0].uid, "trained")
+    alone.settle(alone.lease(2)[0].uid, "trained")
     pair = resumed(2, [alone.state_dict()])
-    taken = pair[1].take(9)
+    taken = pair[1].lease(9)
     for item in taken[1:]:
         pair[1].settle(item.uid, "trained")
     states = [loader.state_dict() for loader in pair]

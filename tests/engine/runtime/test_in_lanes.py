@@ -74,10 +74,10 @@ def whole() -> dict[Any, dict[str, Any]]:
 @pytest.mark.parametrize("make", MAKES)
 def test_uids_are_those_of_the_plain_run(make: Any, whole: dict[Any, dict[str, Any]]) -> None:
     (loader,) = loaders(make, 1)
-    assert dict(loader.take(150)) == {f"0:{i}": whole[make][f"0:{i}"] for i in range(150)}
+    assert dict(loader.lease(150)) == {f"0:{i}": whole[make][f"0:{i}"] for i in range(150)}
     (plain,) = loaders(make, 1)
     assert len([*zip(range(150), plain, strict=False)]) == 150
-    assert [*map(tuple, plain.take(2))] == [(uid, whole[make][uid]) for uid in ("0:150", "0:151")]
+    assert [*map(tuple, plain.lease(2))] == [(uid, whole[make][uid]) for uid in ("0:150", "0:151")]
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -92,7 +92,7 @@ def test_any_ranks_go_on_where_any_ranks_were(
         here, flight = loaders(make, ranks, states), [dict[str, Any]() for _ in range(ranks)]
         for _ in range(data.draw(st.integers(0, 8), "steps")):
             rank = data.draw(st.integers(0, ranks - 1), "rank")
-            for uid, value in here[rank].take(data.draw(st.integers(1, 9), "k")):
+            for uid, value in here[rank].lease(data.draw(st.integers(1, 9), "k")):
                 assert uid not in settled and not any(uid in each for each in flight)
                 assert whole[make][uid] == value
                 flight[rank][uid] = value
@@ -106,7 +106,7 @@ def test_any_ranks_go_on_where_any_ranks_were(
                 settled |= {uid} if fate != "requeue" else set()
         states = [loader.state_dict() for loader in here]
     (alone,) = loaders(make, 1, states)
-    rest = [item.uid for item in alone.take(LANES * 12)]
+    rest = [item.uid for item in alone.lease(LANES * 12)]
     assert len({*rest}) == len(rest) and not settled & {*rest} and taken - settled <= {*rest}
     for lane in range(LANES):  # of every lane an unbroken beginning
         ours = sorted(int(uid[2:]) for uid in settled | {*rest} if int(uid[2:]) % LANES == lane)
@@ -115,10 +115,10 @@ def test_any_ranks_go_on_where_any_ranks_were(
 
 def test_workers_change_nothing(whole: dict[Any, dict[str, Any]]) -> None:
     (loader,) = loaders(several, 1, workers=2)
-    for item in loader.take(40)[::2]:
+    for item in loader.lease(40)[::2]:
         loader.settle(item.uid, "trained")
     (again,) = loaders(several, 1, [loader.state_dict()], workers=2)
-    assert [*map(tuple, again.take(22))] == [
+    assert [*map(tuple, again.lease(22))] == [
         (uid, whole[several][uid]) for uid in [*(f"0:{i}" for i in range(1, 40, 2)), "0:40", "0:41"]
     ]
     loader.close()
@@ -127,10 +127,10 @@ def test_workers_change_nothing(whole: dict[Any, dict[str, Any]]) -> None:
 
 def test_a_requeued_item_is_computed_again_and_comes_first() -> None:
     (loader,) = loaders(buffered, 1)
-    first = loader.take(30)
+    first = loader.lease(30)
     for item in (first[17], first[5]):
         loader.settle(item.uid, "requeue")
-    assert [*map(tuple, loader.take(2))] == [tuple(first[17]), tuple(first[5])]
+    assert [*map(tuple, loader.lease(2))] == [tuple(first[17]), tuple(first[5])]
     loader.settle(first[0].uid, "trained")
     with pytest.raises(ps.ConfigError, match="not in flight"):
         loader.settle(first[0].uid, "trained")
@@ -141,26 +141,26 @@ def test_passes_end_on_one_rank_with_an_empty_list_and_keep_what_is_open() -> No
         return ps.Loader(numbers(20).filter(lambda x: x % 2 == 0), lanes=4)
 
     loader = make()
-    first = loader.take(50)
-    assert sorted(item.value for item in first) == [*range(0, 20, 2)] and loader.take(1) == []
-    second = loader.take(3)
+    first = loader.lease(50)
+    assert sorted(item.value for item in first) == [*range(0, 20, 2)] and loader.lease(1) == []
+    second = loader.lease(3)
     assert [item.uid for item in second] == ["1:0", "1:1", "1:2"]
     for item in [*first[:4], *first[5:], second[1]]:
         loader.settle(item.uid, "trained")
     again = make()
     again.load_state_dict(loader.state_dict())
-    assert [*map(tuple, again.take(3))] == [tuple(first[4]), tuple(second[0]), tuple(second[2])]
-    assert [item.uid for item in again.take(1)] == ["1:3"]
+    assert [*map(tuple, again.lease(3))] == [tuple(first[4]), tuple(second[0]), tuple(second[2])]
+    assert [item.uid for item in again.lease(1)] == ["1:3"]
 
 
 def test_a_state_holds_what_is_open_and_little_else() -> None:
     (loader,) = loaders(filtered, 1)
-    slow = loader.take(1)[0]
+    slow = loader.lease(1)[0]
     for _ in range(20):
-        for item in loader.take(48):
+        for item in loader.lease(48):
             loader.settle(item.uid, "trained")
     assert loader.state_dict()["settling"] == {"behind": {}, "open": [[0, 0, None, [0]]]}
-    loader.take(63)
+    loader.lease(63)
     state = loader.state_dict()
     assert len(json.dumps(state["settling"])) < 2048
     (again,) = loaders(filtered, 1, [state])
@@ -168,20 +168,20 @@ def test_a_state_holds_what_is_open_and_little_else() -> None:
     assert again.state_dict()["settling"]["open"] == state["settling"]["open"][1:] or len(
         again.state_dict()["settling"]["open"]
     ) == len(state["settling"]["open"])
-    assert len(again.take(63)) == 63 and again.take(1)[0].uid == "0:1024"
+    assert len(again.lease(63)) == 63 and again.lease(1)[0].uid == "0:1024"
 
 
 def test_what_no_lane_gives_alone_is_refused() -> None:
     for ds in (filtered().batch(2), filtered().repeat().limit(5)):
         with pytest.raises(ps.ConfigError, match="one by one"):
-            ps.Loader(ds).take(1)
+            ps.Loader(ds).lease(1)
     with pytest.raises(ps.ConfigError, match="never ends"):
-        ps.Loader(filtered(), rank=0, world_size=2, remainder="keep").take(1)
+        ps.Loader(filtered(), rank=0, world_size=2, remainder="keep").lease(1)
     (loader,) = loaders(filtered, 1)
-    loader.take(2)
+    loader.lease(2)
     with pytest.raises(ps.StateError, match="never settled"):
         iter(filtered().repeat()).load_state_dict(loader.state_dict())
-    with pytest.raises(ps.ConfigError, match="take"):
+    with pytest.raises(ps.ConfigError, match="lease"):
         iter(loader)
     with pytest.raises(ps.StateError, match="never settled"):
         ps.Loader(filtered().map(repr).repeat()).load_state_dict(
@@ -196,13 +196,15 @@ def test_a_lane_that_gives_less_than_was_taken_from_it_is_named() -> None:
         return ps.Loader(numbers(20).filter(lambda x: x >= least[0]), lanes=1)
 
     loader = make()
-    loader.take(20)
+    loader.lease(20)
     state, least[0] = loader.state_dict(), 10
     again = make()
     again.load_state_dict(state)
-    assert len(again.take(20)) == 10
-    with pytest.raises(ps.StateError, match="item 0:10 was taken, and its lane ends before it now"):
-        again.take(20)
+    assert len(again.lease(20)) == 10
+    with pytest.raises(
+        ps.StateError, match="item 0:10 was leased, and its lane ends before it now"
+    ):
+        again.lease(20)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +216,11 @@ def test_a_lane_that_gives_less_than_was_taken_from_it_is_named() -> None:
 )  # fmt: skip
 def test_a_state_that_tells_nonsense_is_refused(settling: Any) -> None:
     (loader,) = loaders(filtered, 1)
-    loader.take(3)
+    loader.lease(3)
     (other,) = loaders(filtered, 1)
     with pytest.raises(ps.StateError):
         other.load_state_dict(seal({**unseal(loader.state_dict()), "settling": settling}))
-        other.take(1)
+        other.lease(1)
 
 
 def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
@@ -240,13 +242,13 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
         saved = run.save() if dice.random() < 0.7 else saved
         run.close()
     assert saved is not None
-    reference = dict(ps.Loader(make(), lanes=48).take(4000))
+    reference = dict(ps.Loader(make(), lanes=48).lease(4000))
     found = {uid: value for uid, value, _ in saved["settled"]}
     assert len(found) == len(saved["settled"]) > 300
     assert all(reference[uid] == value for uid, value in found.items())
     alone = ps.Loader(make())
     alone.load_state_dict(saved["states"])
-    rest = {item.uid for item in alone.take(600)}
+    rest = {item.uid for item in alone.lease(600)}
     assert not rest & found.keys()
     for lane in range(48):
         ours = sorted(int(uid[2:]) for uid in rest | found.keys() if int(uid[2:]) % 48 == lane)
@@ -256,10 +258,10 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
 def test_a_rank_that_takes_nothing_keeps_how_far_its_lanes_are_behind() -> None:
     """The others are ahead of it when their states meet; saved again before it takes anything, it loses none."""
     here = loaders(filtered, 4)
-    taken = {item.uid for item in here[3].take(7)}
+    taken = {item.uid for item in here[3].lease(7)}
     here = loaders(filtered, 4, [loader.state_dict() for loader in here])
     (alone,) = loaders(filtered, 1, [loader.state_dict() for loader in here])
-    given = {item.uid for item in alone.take(LANES * 3)}
+    given = {item.uid for item in alone.lease(LANES * 3)}
     assert taken <= given and {f"0:{i}" for i in range(LANES)} <= given
 
 

@@ -368,9 +368,9 @@ def test_items_are_taken_by_ranks_that_share_the_lanes_only() -> None:
         ps.ConfigError,
         match=r"1 lane, which these ranks cannot share out; begin the run with lanes=",
     ):
-        job(make, 2, None, lanes=1)[0].take(1)
+        job(make, 2, None, lanes=1)[0].lease(1)
     (alone,) = job(make, 1, None)
-    alone.take(3)
+    alone.lease(3)
     with pytest.raises(ps.StateError, match="1 lane, which 2 ranks cannot share out"):
         job(make, 2, None)[0].load_state_dict(alone.state_dict())
 

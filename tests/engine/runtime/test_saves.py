@@ -861,13 +861,13 @@ def test_what_was_taken_on_several_ranks_is_refused_and_on_one_is_saved(tmp_path
     ds = ps.from_sequence(range(9), name="n")
     one, two = ps.Loader(ds), ps.Loader(ds, rank=0, world_size=2)
     for loader in (one, two):
-        loader.settle(loader.take(3)[1].uid, "trained")
-    with pytest.raises(ps.StateError, match="items were taken on 2 ranks"):
+        loader.settle(loader.lease(3)[1].uid, "trained")
+    with pytest.raises(ps.StateError, match="items were leased on 2 ranks"):
         ps.save(tmp_path / "two", two)
     ps.save(tmp_path / "one", one)
     again = ps.Loader(ds)
     ps.restore(tmp_path / "one", again)
-    assert [item.value for item in again.take(3)] == [0, 2, 3]
+    assert [item.value for item in again.lease(3)] == [0, 2, 3]
 
 
 def test_a_file_is_no_folder_of_states(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def resumed(make: Any, states: Any, rank: int = 0, ranks: int = 1, **options: An
 
 def test_passes_end_with_an_empty_list() -> None:
     loader = ps.Loader(numbers(5))
-    assert [[*map(tuple, loader.take(3))] for _ in range(6)] == [
+    assert [[*map(tuple, loader.lease(3))] for _ in range(6)] == [
         [("0:0", 0), ("0:1", 1), ("0:2", 2)], [("0:3", 3), ("0:4", 4)], [],
         [("1:0", 0), ("1:1", 1), ("1:2", 2)], [("1:3", 3), ("1:4", 4)], [],
     ]  # fmt: skip
@@ -54,14 +54,14 @@ def test_a_run_that_stands_at_the_end_of_a_pass_can_be_taken_from() -> None:
     it = iter(loader)
     assert [next(it) for _ in range(151)][-1] == [300]
     again = resumed(lambda: numbers(301).batch(2, collate=list), loader.state_dict())
-    assert again.take(2) == [] and values(again.take(2)) == [[0, 1], [2, 3]]
-    assert loader.take(2) == [] and values(loader.take(2)) == [[0, 1], [2, 3]]
+    assert again.lease(2) == [] and values(again.lease(2)) == [[0, 1], [2, 3]]
+    assert loader.lease(2) == [] and values(loader.lease(2)) == [[0, 1], [2, 3]]
 
 
 def test_an_open_item_that_was_not_taken_yet_is_damage() -> None:
     ds = numbers(40).batch(2, collate=list)
     loader = ps.Loader(ds)
-    loader.take(5)
+    loader.lease(5)
     state = loader.state_dict()
     assert state["settling"]["open"] == [[0, [0, 1, 2, 3, 4]]]
     for item in (5, 6, 9, 19, 20):
@@ -85,7 +85,7 @@ def test_ranks_are_dealt_all_items_of_the_plan(ranks: int, size: int, batch: int
     for rank in range(ranks):
         loader = ps.Loader(make(), rank=rank, world_size=ranks)
         for _ in range(2):
-            while items := loader.take(3):
+            while items := loader.lease(3):
                 found |= items
     whole = [*ds, *ps.Loader(ds.repeat(2))][len(ds) :] if size else []
     assert found == {
@@ -102,28 +102,28 @@ def test_each_rank_has_its_share_of_every_source() -> None:
         {"a": 0.8, "b": 0.2},
     )
     counts = [
-        Counter(values(ps.Loader(ds, rank=rank, world_size=5).take(500))) for rank in range(5)
+        Counter(values(ps.Loader(ds, rank=rank, world_size=5).lease(500))) for rank in range(5)
     ]
     assert all(60 < each[1] < 140 for each in counts), counts
 
 
 def test_a_requeued_item_comes_before_anything_new() -> None:
     loader = ps.Loader(numbers(10))
-    first = loader.take(4)
+    first = loader.lease(4)
     for item in (first[2], first[0]):
         loader.settle(item.uid, "requeue")
-    assert values(loader.take(3)) == [2, 0, 4]
+    assert values(loader.lease(3)) == [2, 0, 4]
     loader.settle("0:2", "trained")
-    assert values(loader.take(1)) == [5]
+    assert values(loader.lease(1)) == [5]
 
 
 def test_what_is_requeued_in_a_later_pass_keeps_its_address() -> None:
     make = numbers(3).shuffle(seed=1).repeat(2).batch(2, collate=list)
     loader = ps.Loader(make)
-    before = {item.uid: item.value for item in loader.take(9)}
-    assert loader.take(9) == [] and len(loader.take(2)) == 2
+    before = {item.uid: item.value for item in loader.lease(9)}
+    assert loader.lease(9) == [] and len(loader.lease(2)) == 2
     loader.settle("0:1", "requeue")
-    assert tuple(loader.take(1)[0]) == ("0:1", before["0:1"])
+    assert tuple(loader.lease(1)[0]) == ("0:1", before["0:1"])
 
 
 @pytest.mark.parametrize("workers, executor", [(0, "inline"), (2, "threads"), (2, "processes")])
@@ -137,12 +137,12 @@ def test_workers_change_nothing(workers: int, executor: Any) -> None:
         )
 
     with ps.Loader(make(), workers=workers, executor=executor) as loader:
-        items = loader.take(12)
+        items = loader.lease(12)
         for item in items[::2]:
             loader.settle(item.uid, "trained")
         loader.settle(items[3].uid, "requeue")
         with resumed(make, loader.state_dict(), workers=workers, executor=executor) as again:
-            rest = again.take(9)
+            rest = again.lease(9)
     ds = make()
     assert [item.uid for item in rest] == [
         *(f"0:{i}" for i in range(1, 12, 2)),
@@ -159,7 +159,7 @@ def test_workers_change_nothing(workers: int, executor: Any) -> None:
 def test_a_state_says_what_take_said_only_where_it_was_used() -> None:
     loader = ps.Loader(numbers(9))
     assert next(iter(loader)) == 0 and "settling" not in loader.state_dict()
-    assert values(loader.take(2)) == [1, 2]
+    assert values(loader.lease(2)) == [1, 2]
     assert loader.state_dict()["settling"]["open"] == [[0, [1, 2]]]
     loader.settle("0:1", "filtered")
     assert loader.state_dict()["settling"]["open"] == [[0, [2]]]
@@ -167,44 +167,44 @@ def test_a_state_says_what_take_said_only_where_it_was_used() -> None:
 
 def test_a_state_is_small_however_long_one_rollout_takes() -> None:
     loader = ps.Loader(numbers(1000).repeat())
-    loader.take(1)
+    loader.lease(1)
     for _ in range(200):
-        for item in loader.take(64):
+        for item in loader.lease(64):
             loader.settle(item.uid, "trained")
     assert len(json.dumps(loader.state_dict()["settling"])) < 100
-    loader.take(63)
+    loader.lease(63)
     assert len(json.dumps(loader.state_dict()["settling"])) < 1000
 
 
 def test_nothing_open_is_an_ordinary_state() -> None:
     loader = ps.Loader(numbers(6))
-    for item in loader.take(4):
+    for item in loader.lease(4):
         loader.settle(item.uid, "trained")
     assert [*resumed(lambda: numbers(6), loader.state_dict())] == [4, 5]
     steps = ps.Loader(numbers(6))
     for _ in zip(range(4), steps, strict=False):
         pass
-    assert values(resumed(lambda: numbers(6), steps.state_dict()).take(3)) == [4, 5]
+    assert values(resumed(lambda: numbers(6), steps.state_dict()).lease(3)) == [4, 5]
 
 
 def test_results_that_outlive_a_crash_are_settled_before_they_are_given_again() -> None:
     loader = ps.Loader(numbers(9))
-    loader.take(4)
+    loader.lease(4)
     again = resumed(lambda: numbers(9), loader.state_dict())
     again.settle("0:2", "trained")
-    assert values(again.take(5)) == [0, 1, 3, 4, 5]
+    assert values(again.lease(5)) == [0, 1, 3, 4, 5]
 
 
 def test_a_plan_of_the_run_stands_where_it_took_last() -> None:
     ds = numbers(20).batch(2, collate=list)
     loader = ps.Loader(ds)
-    loader.take(3)
+    loader.lease(3)
     plan = ds.plan.after(loader.state_dict())
     assert plan.position == 3
     edited = plan.skip(range(4, 6)).exclude([("numbers", 19)])
     again = ps.Loader(ds)
     again.load_state_dict(edited.state)
-    assert values(again.take(9)) == [
+    assert values(again.lease(9)) == [
         [0, 1],
         [2, 3],
         [4, 5],
@@ -227,7 +227,7 @@ def test_what_was_seen_is_what_was_settled(ranks: int, drop: bool) -> None:
     loaders = [ps.Loader(ds, rank=rank, world_size=ranks) for rank in range(ranks)]
     for _ in range(6):
         for loader in loaders:
-            for item in loader.take(dice.randint(1, 3)):
+            for item in loader.lease(dice.randint(1, 3)):
                 if dice.random() < 0.6:
                     loader.settle(item.uid, "trained")
                     settled.update(item.value)
@@ -242,15 +242,15 @@ def test_other_weights_hold_from_what_was_not_taken() -> None:
         return ps.mix({name: ps.from_sequence([name]).repeat() for name in "ab"}, {"a": 1, "b": 1})
 
     loader = ps.Loader(make())
-    before = values(loader.take(10))
+    before = values(loader.lease(10))
     assert loader.set_weights({"a": 1, "b": 0}) == 10
     loader.settle("0:3", "trained")
-    assert values(loader.take(4)) == ["a"] * 4
+    assert values(loader.lease(4)) == ["a"] * 4
     again = resumed(make, loader.state_dict())
-    assert values(again.take(20)) == [*before[:3], *before[4:], *"a" * 11]
+    assert values(again.lease(20)) == [*before[:3], *before[4:], *"a" * 11]
     states = [ps.Loader(make(), rank=rank, world_size=2) for rank in range(2)]
     for rank, other in enumerate(states):
-        other.take(2)
+        other.lease(2)
         with pytest.raises(ps.ConfigError, match="needs at="):
             other.set_weights({"a": 1, "b": 0})
         other.set_weights({"a": 1, "b": rank}, at=50)
@@ -282,7 +282,7 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
         flight: list[dict[str, Any]] = [{} for _ in loaders]
         for _ in range(data.draw(st.integers(0, 25), "steps")):
             rank = data.draw(st.integers(0, ranks - 1), "rank")
-            for uid, value in loaders[rank].take(data.draw(st.integers(1, 5), "k")):
+            for uid, value in loaders[rank].lease(data.draw(st.integers(1, 5), "k")):
                 assert uid not in settled and all(uid not in each for each in flight)
                 epoch, item = address_of(uid, "{}")
                 position = epoch * (reference.plan.size or 0) + item
@@ -303,7 +303,7 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
     alone, taken = resumed(make, states), list[str]()
     furthest = max((address_of(uid, "{}") for uid in settled), default=Address(0, 0))
     while len(taken) < 400 and (not taken or address_of(taken[-1], "{}") <= furthest):
-        taken += [uid for uid, _ in alone.take(7)]
+        taken += [uid for uid, _ in alone.lease(7)]
         if size == 0 or (not taken and alone.state_dict()["epoch"] > furthest.epoch + 1):
             break
     assert not settled.keys() & set(taken) and len(set(taken)) == len(taken)
@@ -323,7 +323,7 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
 def test_the_states_of_all_ranks_are_needed() -> None:
     loaders = [ps.Loader(numbers(30), rank=rank, world_size=3) for rank in range(3)]
     for loader in loaders:
-        loader.take(2)
+        loader.lease(2)
     states = [loader.state_dict() for loader in loaders]
     for ranks in (1, 2, 3):
         with pytest.raises(ps.StateError, match=r"states of ranks \[0, 2\] are missing"):
@@ -334,15 +334,15 @@ def test_the_states_of_all_ranks_are_needed() -> None:
         resumed(lambda: numbers(30), [states[0], states[0], states[2]])
     with pytest.raises(ps.StateError, match="states of ranks"):
         numbers(30).plan.after(states[0])
-    assert len(resumed(lambda: numbers(30), states).take(30)) == 30
+    assert len(resumed(lambda: numbers(30), states).lease(30)) == 30
 
 
 def test_a_rank_that_took_nothing_yet_has_an_ordinary_state() -> None:
     loaders = [ps.Loader(numbers(8), rank=rank, world_size=2) for rank in range(2)]
-    first = loaders[1].take(2)
+    first = loaders[1].lease(2)
     for item in first:
         loaders[1].settle(item.uid, "trained")
-    left = resumed(lambda: numbers(8), [loader.state_dict() for loader in loaders]).take(8)
+    left = resumed(lambda: numbers(8), [loader.state_dict() for loader in loaders]).lease(8)
     assert sorted([*values(first), *values(left)]) == [*range(8)]
 
 
@@ -351,7 +351,7 @@ def test_a_rank_that_took_nothing_yet_has_an_ordinary_state() -> None:
 
 def test_what_is_no_uid_in_flight_is_refused() -> None:
     loader = ps.Loader(numbers(9))
-    loader.take(3)
+    loader.lease(3)
     loader.settle("0:1", "failed")
     for uid in ("0:1", "0:3", "1:0"):
         with pytest.raises(
@@ -369,8 +369,8 @@ def test_what_is_no_uid_in_flight_is_refused() -> None:
     with pytest.raises(ps.ConfigError, match="waits to be given again already"):
         loader.settle("0:0", "requeue")
     for k in (0, -1, 1.5, "2"):
-        with pytest.raises(ps.ConfigError, match="take"):
-            loader.take(k)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ps.ConfigError, match="lease"):
+            loader.lease(k)  # pyright: ignore[reportArgumentType]
     with pytest.raises(IndexError, match="no such item"):
         numbers(9).plan.at("0:9")
     with pytest.raises(ps.ConfigError, match="is no uid"):
@@ -380,47 +380,47 @@ def test_what_is_no_uid_in_flight_is_refused() -> None:
 def test_a_for_and_a_take_do_not_mix() -> None:
     loader = ps.Loader(numbers(9))
     steps = iter(loader)
-    assert next(steps) == 0 and values(loader.take(2)) == [1, 2]
-    with pytest.raises(ps.ConfigError, match="take"):
+    assert next(steps) == 0 and values(loader.lease(2)) == [1, 2]
+    with pytest.raises(ps.ConfigError, match="lease"):
         next(steps)
     for asked in (lambda: iter(loader), loader.keys, lambda: loader.seek(0)):
-        with pytest.raises(ps.ConfigError, match="take"):
+        with pytest.raises(ps.ConfigError, match="lease"):
             asked()
-    with pytest.raises(ps.ConfigError, match="take"):
+    with pytest.raises(ps.ConfigError, match="lease"):
         iter(resumed(lambda: numbers(9), loader.state_dict()))
-    with pytest.raises(ps.StateError, match=r"only Loader.take\(\)"):
+    with pytest.raises(ps.StateError, match=r"only Loader.lease\(\)"):
         iter(numbers(9)).load_state_dict(loader.state_dict())
 
 
 def test_runs_that_cannot_be_taken_from_are_refused() -> None:
     wrong: list[dict[str, Any]] = [{"remainder": "pad"}, {"epoch_length": 3}]
     for options in wrong:
-        with pytest.raises(ps.ConfigError, match="take"):
-            ps.Loader(numbers(9), **options).take(1)
+        with pytest.raises(ps.ConfigError, match="lease"):
+            ps.Loader(numbers(9), **options).lease(1)
     loader = ps.Loader(numbers(9))
     loader.close()
     with pytest.raises(ps.ConfigError, match="closed"):
-        loader.take(1)
+        loader.lease(1)
 
 
 def test_another_pipeline_or_batch_does_not_take_what_is_open() -> None:
     loader = ps.Loader(numbers(12).batch(2))
-    loader.take(2)
+    loader.lease(2)
     state = loader.state_dict()
     with pytest.raises(ps.StateError, match="items of 2 rows are not settled"):
         resumed(lambda: numbers(12).batch(3), state)
     other = ps.Loader(numbers(12).map(lambda x: x).batch(2))
     with pytest.raises(ps.StateError, match="never settled"):
         other.load_state_dict(state, on_mismatch="adopt")
-    assert len(other.take(2)) == 2
+    assert len(other.lease(2)) == 2
     for uid in ("0:0", "0:1"):
         loader.settle(uid, "trained")
-    (item,) = resumed(lambda: numbers(12).batch(4), loader.state_dict()).take(1)
+    (item,) = resumed(lambda: numbers(12).batch(4), loader.state_dict()).lease(1)
     assert item.uid == "0:1" and item.value.tolist() == [4, 5, 6, 7]
-    loader.take(1)
+    loader.lease(1)
     loader.settle("0:2", "trained")
     with pytest.raises(ps.ConfigError, match="in the middle of an item"):
-        resumed(lambda: numbers(12).batch(4), loader.state_dict()).take(1)
+        resumed(lambda: numbers(12).batch(4), loader.state_dict()).lease(1)
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_a_state_that_tells_nonsense_is_refused(settling: Any) -> None:
     from penstock.engine.runtime.cursor import seal, unseal
 
     loader = ps.Loader(numbers(9))
-    loader.take(3)
+    loader.lease(3)
     forged = seal({**unseal(loader.state_dict()), "settling": settling})
     with pytest.raises(ps.StateError):
         resumed(lambda: numbers(9), forged)
@@ -448,12 +448,12 @@ def test_an_item_that_fails_can_be_settled() -> None:
         return 1 // (x - 3) + x
 
     loader = ps.Loader(numbers(9).map(broken))
-    assert len(loader.take(5)) == 3
+    assert len(loader.lease(5)) == 3
     with pytest.raises(ZeroDivisionError):
-        loader.take(1)
+        loader.lease(1)
     assert loader.state_dict()["settling"]["open"] == [[0, [0, 1, 2]]]
     kept = ps.Loader(numbers(9).map(broken), on_error="quarantine")
-    assert len(kept.take(9)) == 9 and len(kept.journal) == 1
+    assert len(kept.lease(9)) == 9 and len(kept.journal) == 1
 
 
 def test_an_item_that_fails_when_it_is_given_again_stops_those_behind_it() -> None:
@@ -465,16 +465,16 @@ def test_an_item_that_fails_when_it_is_given_again_stops_those_behind_it() -> No
         return x
 
     loader = ps.Loader(numbers(9).map(sometimes))
-    loader.take(4)
+    loader.lease(4)
     for uid in ("0:0", "0:1", "0:2"):
         loader.settle(uid, "requeue")
     bad.add(1)
-    assert values(loader.take(3)) == [0]
+    assert values(loader.lease(3)) == [0]
     with pytest.raises(ValueError, match="1"):
-        loader.take(3)
+        loader.lease(3)
     assert loader.state_dict()["settling"]["open"] == [[0, [0, 1, 2, 3]]]
     loader.settle("0:1", "failed")
-    assert values(loader.take(3)) == [2, 4, 5]
+    assert values(loader.lease(3)) == [2, 4, 5]
 
 
 # ------------------------------------------------------------ bookkeeping alone

@@ -44,7 +44,7 @@ class Run:
     def step(self, told: bool = True) -> None:
         for loader, flight in zip(self.loaders, self.flight, strict=True):
             if room := 64 // self.ranks - len(flight):
-                for uid, value in loader.take(room):
+                for uid, value in loader.lease(room):
                     assert uid not in self.settled and not any(uid in each for each in self.flight)
                     flight[uid] = value
         for loader, flight in zip(self.loaders, self.flight, strict=True):
@@ -101,7 +101,7 @@ def test_any_ranks_go_on_where_any_ranks_were_and_all_know_what_was_lost() -> No
     for uid, (name, _) in settled.items():
         assert again[int(uid[2:])] == name
     alone.load_state_dict(states)
-    rest = {item.uid: item.value for item in alone.take(200)}
+    rest = {item.uid: item.value for item in alone.lease(200)}
     assert not rest.keys() & settled.keys()
     assert sorted(int(uid[2:]) for uid in rest.keys() | settled.keys()) == [
         *range(len(rest) + len(settled))
@@ -119,7 +119,7 @@ def test_without_reports_ranks_draw_by_what_they_drew() -> None:
 def test_reports_of_other_moments_are_refused() -> None:
     pair = [ps.Loader(tasks(), rank=rank, world_size=2) for rank in range(2)]
     for loader in pair:
-        loader.settle(loader.take(4)[0].uid, "filtered")
+        loader.settle(loader.lease(4)[0].uid, "filtered")
     early = [loader.settled_report() for loader in pair]
     for wrong in (
         [],
@@ -137,7 +137,7 @@ def test_reports_of_other_moments_are_refused() -> None:
     with pytest.raises(ps.StateError, match="different moments"):
         pair[0].make_up(early)
     early = [loader.settled_report() for loader in pair]
-    pair[1].take(1)
+    pair[1].lease(1)
     with pytest.raises(ps.ConfigError, match="since it reported"):
         pair[1].make_up(early)
     pair[0].make_up([early[0], pair[1].settled_report()])
@@ -151,7 +151,7 @@ def test_reports_of_other_moments_are_refused() -> None:
 
 def test_on_one_rank_reports_say_nothing_new() -> None:
     loader = ps.Loader(tasks())
-    loader.settle(loader.take(3)[1].uid, "failed")
+    loader.settle(loader.lease(3)[1].uid, "failed")
     before = loader.state_dict()
     loader.make_up([loader.settled_report()])
     assert loader.state_dict() == before

@@ -141,5 +141,5 @@ def test_what_cannot_be_balanced_is_refused(ds: ps.Dataset, options: Any, why: s
 
 def test_items_that_are_taken_are_not_shared_out() -> None:
     with ps.Loader(packed(512), rank=0, world_size=2, balance="tokens") as loader:
-        with pytest.raises(ps.ConfigError, match="balance= is for `for`"):
-            loader.take(1)
+        with pytest.raises(ps.ConfigError, match="leave out balance="):
+            loader.lease(1)

@@ -69,9 +69,7 @@ UNNAMED: dict[str, Callable[[], ps.Dataset]] = {
     "batch_by_tokens": lambda: chats().batch_by_tokens(32, size=size),
     "from_iterable": lambda: ps.from_iterable(lambda: next(iter([]))),
 }
-SAID = (
-    "it raised StopIteration, as next\\(\\) does where nothing is left: give next\\(\\) a default"
-)
+SAID = "it raised StopIteration, as next\\(\\) does at the end: give next\\(\\) a default"
 
 
 @pytest.mark.parametrize("options", [{}, {"workers": 2}, {"profile": True}], ids=str)

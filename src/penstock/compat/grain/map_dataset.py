@@ -7,6 +7,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -149,7 +150,12 @@ class MapDataset(Base):
         place, size = operator.index(index), len(self)
         if place < -size or size == 0:
             raise IndexError(f"index {place} of a dataset of {size}")
-        return self.core.sample(place if place >= 0 else place + size)
+        return self._all_passes[place if place >= 0 else place + size]
+
+    @cached_property
+    def _all_passes(self) -> Dataset:
+        """The passes of `core`, end to end."""
+        return self.core if len(self) == sys.maxsize else self.core.repeat()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.to_iter_dataset())

@@ -1,2 +1,1 @@
-"""What everything stands on: integers, keyed randomness, trees of arrays, rows, spelling, the seams
-to the world."""
+"""Foundations: integers, keyed randomness, trees of arrays, provenance rows, and I/O interfaces."""

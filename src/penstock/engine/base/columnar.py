@@ -1,5 +1,4 @@
-"""Samples that are still columns: whoever wants columns gets them without a row having been
-made."""
+"""Columnar samples: consumers of columns receive them without building rows."""
 
 from __future__ import annotations
 
@@ -8,28 +7,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 Stack: TypeAlias = Callable[[Sequence[Any], str], Any]
-"""Makes one column of the values of a field, whose place in the sample is told for errors."""
+"""Function from the values of a field, and the path of the field for errors, to a column."""
 
 
 class Columnar(Sequence[Any]):
-    """Samples as a sequence, in which a row is made where somebody asks for one. Slices are
-    columnar too."""
+    """Sequence of samples stored as columns; a row is built at access. Slices are columnar too."""
 
     @abstractmethod
     def collated(self, stack: Stack) -> Any:
-        """The batch that `stack` would make of the rows, column by column."""
+        """Collate the rows column by column with `stack`."""
 
     @abstractmethod
     def columns(self) -> Mapping[str, Any]:
-        """The columns, for functions of many samples; the same whichever samples lie beside
-        them."""
+        """Return the columns for functions of many samples.
+
+        A sample has the same values with any neighbours.
+        """
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """The bytes that the columns take."""
+        """The bytes of the columns."""
 
 
 class Columnwise:
-    """A function of many samples, or of a batch, that takes what is `Columnar` as it is; others are
-    given lists."""
+    """Function of many samples that accepts `Columnar`; other functions receive lists."""

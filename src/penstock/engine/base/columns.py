@@ -1,7 +1,7 @@
-"""Large mappings by columns: the names once, then every field of their entries as a list.
+"""Columnar encoding of large JSON mappings: the names once, then each field as a list.
 
-What a state tells of 500 sources are mappings with the same names, of entries with the same fields.
-Written out, the names alone are most of it.
+The state of 500 sources has many mappings with the same names and the same fields. Written out,
+names are most of the bytes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, cast
 from ...errors import StateError
 from ...types import Json
 
-MANY = 100  # entries from which on a mapping has columns: what is smaller stays easy to read
+MANY = 100  # entries from which a mapping is encoded; smaller mappings stay readable
 _MARK = "@names"
-_MOST = 1 << 22  # values that names and fields give together; more is no state of ours
+_MAX_VALUES = 1 << 22  # limit on names times fields; a larger state is corrupted
 
 
 def folded(tree: Json, tables: list[list[str]]) -> Json:
-    """The tree with its large mappings by columns. Lists of names are added to `tables`, each once.
+    """Encode the large mappings of a tree by columns; add each list of names to `tables` once.
 
     >>> names = [f"s{i}" for i in range(100)]
     >>> tables = []
@@ -29,43 +29,43 @@ def folded(tree: Json, tables: list[list[str]]) -> Json:
     """
     if isinstance(tree, dict):
         if len(tree) < MANY and _MARK not in tree:
-            return {name: folded(each, tables) for name, each in tree.items()}
+            return {name: folded(value, tables) for name, value in tree.items()}
         names = list(tree)
         return {
-            _MARK: _place(names, tables),
+            _MARK: _table_index(names, tables),
             **_marked(_column(list(tree.values()), names, tables)),
         }
     if isinstance(tree, list | tuple):
-        if len(tree) >= MANY and all(type(each) is str for each in tree):
-            return {_MARK: _place(cast("list[str]", list(tree)), tables)}
-        return [folded(each, tables) for each in tree]
+        if len(tree) >= MANY and all(type(value) is str for value in tree):
+            return {_MARK: _table_index(cast("list[str]", list(tree)), tables)}
+        return [folded(value, tables) for value in tree]
     return tree
 
 
 def unfolded(tree: Any, tables: Any) -> Json:
-    """What was folded; an error where it was not folded like this.
+    """Decode a tree that `folded` encoded; raise `StateError` if it is corrupted.
 
     >>> unfolded({"@names": 0, "fields": {"rows": {"all": 7}, "of": "names"}}, [["a", "b"]])
     {'a': {'rows': 7, 'of': 'a'}, 'b': {'rows': 7, 'of': 'b'}}
     """
     if isinstance(tree, list):
         return [
-            unfolded(each, tables) if isinstance(each, list | dict) else each
-            for each in cast("list[Any]", tree)
+            unfolded(value, tables) if isinstance(value, list | dict) else value
+            for value in cast("list[Any]", tree)
         ]
     if not isinstance(tree, dict):
         return tree
-    found = cast("dict[str, Any]", tree)
-    if _MARK not in found:
+    mapping = cast("dict[str, Any]", tree)
+    if _MARK not in mapping:
         return {
-            name: unfolded(each, tables) if isinstance(each, list | dict) else each
-            for name, each in found.items()
+            name: unfolded(value, tables) if isinstance(value, list | dict) else value
+            for name, value in mapping.items()
         }
     try:
-        names = tables[found[_MARK]]
-        if len(found) == 1:
+        names = tables[mapping[_MARK]]
+        if len(mapping) == 1:
             return list(names)
-        ((kind, column),) = ((name, each) for name, each in found.items() if name != _MARK)
+        ((kind, column),) = ((name, value) for name, value in mapping.items() if name != _MARK)
         return dict(
             zip(
                 names,
@@ -75,11 +75,12 @@ def unfolded(tree: Any, tables: Any) -> Json:
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StateError(
-            f"the state has columns that do not fit its names ({error!r}); it is damaged"
+            f"the state has columns that do not fit its names ({error!r}), so it is damaged; load "
+            "another state"
         ) from error
 
 
-def _place(names: list[str], tables: list[list[str]]) -> int:
+def _table_index(names: list[str], tables: list[list[str]]) -> int:
     if names not in tables:
         tables.append(names)
     return tables.index(names)
@@ -106,24 +107,26 @@ def _column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]
     if isinstance(first, str) and values == names:
         return "names"
     if isinstance(first, str | int | None) and all(
-        type(one) is type(first) and one == first for one in values
+        type(value) is type(first) and value == first for value in values
     ):
         return {"all": first}
     return {"each": [folded(value, tables) for value in values]}
 
 
 def _entries(column: Any, names: list[str], tables: Any) -> list[Any]:
-    """The values of a column, one for each name."""
+    """Return the values of a column, one for each name."""
     if column == "names" or column is names:
         return list(names)
-    ((kind, held),) = column.items()
+    ((kind, content),) = column.items()
     match kind:
-        case "all" if isinstance(held, str | int | None):
-            return [held] * len(names)
-        case "each" if len(held) == len(names):
-            return cast("list[Any]", unfolded(held, tables))
-        case "fields" if len(held) * len(names) < _MOST:
-            columns = [_entries(each, names, tables) for each in held.values()]
-            return [dict(zip(held, values, strict=True)) for values in zip(*columns, strict=True)]
+        case "all" if isinstance(content, str | int | None):
+            return [content] * len(names)
+        case "each" if len(content) == len(names):
+            return cast("list[Any]", unfolded(content, tables))
+        case "fields" if len(content) * len(names) < _MAX_VALUES:
+            columns = [_entries(field, names, tables) for field in content.values()]
+            return [
+                dict(zip(content, values, strict=True)) for values in zip(*columns, strict=True)
+            ]
         case _:
             raise ValueError(f"{kind} of {len(names)} names")

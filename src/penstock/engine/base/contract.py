@@ -1,4 +1,4 @@
-"""Whether a part from outside has what its contract in `penstock.types` asks for."""
+"""Validation of custom objects against their protocols in `penstock.types`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def fulfilled(part: T, contract: type, where: str) -> T:
-    """The part itself; one that lacks a method, or is a class and no object, is refused by name.
+    """Return the object; raise `ConfigError` if it lacks a method, or is a class.
 
     >>> from penstock.types import Order
     >>> fulfilled("abc", Order, "reorder()")
@@ -22,10 +22,10 @@ def fulfilled(part: T, contract: type, where: str) -> T:
         raise ConfigError(
             f"{where}: {part.__name__} is a class; give an object, {part.__name__}(...)"
         )
-    asked = [name for name in vars(contract) if not name.startswith("_")]
-    if lacking := [name for name in asked if not callable(getattr(part, name, None))]:
+    methods = [name for name in vars(contract) if not name.startswith("_")]
+    if missing := [name for name in methods if not callable(getattr(part, name, None))]:
         raise ConfigError(
-            f"{where}: {type(part).__name__} has no {', '.join(lacking)}; see {contract.__name__} "
+            f"{where}: {type(part).__name__} has no {', '.join(missing)}; see {contract.__name__} "
             "in penstock.types"
         )
     return part

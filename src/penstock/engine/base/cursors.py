@@ -1,4 +1,4 @@
-"""What a cursor in a state must be: a position, a list, the number of a lane."""
+"""Validation of cursors in states: positions, lists, lane numbers."""
 
 from __future__ import annotations
 
@@ -8,45 +8,44 @@ from ...errors import StateError
 from ...types import Json
 from .spelling import canonical
 
-_FURTHEST = 1 << 53  # no run gets there; what lies behind is damage
+_MAX_CURSOR = 1 << 53  # no run gets there, so a larger number is corruption
 
 
-def as_int(cursor: Json, most: int = _FURTHEST) -> int:
-    """A cursor that must be a position."""
+def as_int(cursor: Json, most: int = _MAX_CURSOR) -> int:
+    """Return a cursor that must be a position below `most`."""
     if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < most:
-        raise bad_cursor(cursor, "a position" if most == _FURTHEST else f"a number below {most}")
+        raise bad_cursor(cursor, "a position" if most == _MAX_CURSOR else f"a number below {most}")
     return cursor
 
 
 def check_reach(place: int, where: str) -> None:
-    """Refuse to go to a place that no cursor tells.
+    """Raise `IndexError` if a position exceeds the range of cursors.
 
     >>> check_reach(1 << 53, "seek(9007199254740992)")
     Traceback (most recent call last):
     ...
     IndexError: seek(9007199254740992) is behind sample or pass 2^53: no run gets there
     """
-    if place >= _FURTHEST:
+    if place >= _MAX_CURSOR:
         raise IndexError(f"{where} is behind sample or pass 2^53: no run gets there")
 
 
 def as_list(cursor: Json, length: int = 2) -> list[Any]:
-    """A cursor that must be a list of so many entries."""
+    """Return a cursor that must be a list of `length` entries."""
     if not isinstance(cursor, list) or len(cursor) != length:
         raise bad_cursor(cursor, f"a list of {length}")
     return cursor
 
 
-def stands_at(found: Json, asked: Json) -> bool:
-    """Whether a cursor is the one that was asked for; null asks for the beginning, however that is
-    written."""
-    if isinstance(asked, list) and isinstance(found, list):
-        return len(asked) == len(found) and all(map(stands_at, found, asked))
-    return asked is None or canonical(found) == canonical(asked)
+def stands_at(cursor: Json, target: Json) -> bool:
+    """Return whether a cursor equals a target; null as target is the beginning in any spelling."""
+    if isinstance(target, list) and isinstance(cursor, list):
+        return len(target) == len(cursor) and all(map(stands_at, cursor, target))
+    return target is None or canonical(cursor) == canonical(target)
 
 
 def bad_cursor(cursor: Json, wanted: str) -> StateError:
-    """The error for a cursor of another shape than the pipeline's."""
+    """Return the error for a cursor whose shape does not fit the pipeline."""
     return StateError(
         f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another "
         "pipeline or damaged"
@@ -54,9 +53,10 @@ def bad_cursor(cursor: Json, wanted: str) -> StateError:
 
 
 def lane_number(number: Any) -> int:
-    """The number of a lane, which JSON keeps as text."""
+    """Return the number of a lane, which is a string in JSON."""
     if not isinstance(number, str) or not number.isdecimal():
         raise StateError(
-            f"the state has a cursor for lane {number!r}, which is no number; it is damaged"
+            f"the state has a cursor for lane {number!r}, which is no number, so it is damaged; "
+            "load another state"
         )
     return int(number)

@@ -1,8 +1,7 @@
-"""Which dtype holds numbers of several types without changing one of them.
+"""Exact dtype promotion: a common dtype that changes no number.
 
-NumPy makes floats of an unsigned 64-bit integer beside a signed one, and of an empty list; a
-float64 holds integers up to 2^53 only. Whatever joins numbers (batches, packed rows, padding) asks
-here instead.
+NumPy promotes uint64 and int64 to float64, which holds integers up to 2^53 only, and makes floats
+of an empty list. Batches, packed rows and padding use these functions instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .ints import held
 Array = npt.NDArray[Any]
 
 EXACT = 1 << 53
-"""Every integer up to here is a float64."""
+"""Limit up to which float64 represents every integer."""
 
 NUMERIC = "biufcmM"
 """The kinds of dtypes that count as numbers."""
@@ -31,8 +30,7 @@ _NUMBERS = (int, float, complex, np.number, np.bool_, np.datetime64, np.ndarray)
 
 
 class InexactError(ValueError):
-    """A value that no dtype holds together with the others; `place` is the index of its array or
-    sample."""
+    """Value without a common dtype with the others; `place` is the index of its array or sample."""
 
     def __init__(self, message: str, place: int) -> None:
         super().__init__(message)
@@ -40,9 +38,7 @@ class InexactError(ValueError):
 
 
 def require_unmasked(values: Any, place: int = 0) -> None:
-    """Raise `InexactError` for a masked array: what joins arrays would give what is below its mask
-    as values.
-    """
+    """Raise `InexactError` for a masked array, as joining would deliver the masked values."""
     if isinstance(values, np.ma.MaskedArray):
         raise InexactError(
             "a masked array would lose its mask: give its `filled()` values and the mask apart",
@@ -51,8 +47,7 @@ def require_unmasked(values: Any, place: int = 0) -> None:
 
 
 def _require_readable(values: Any) -> None:
-    """Raise `InexactError` for the first tensor, or array of another library, that does not become
-    a NumPy array."""
+    """Raise `InexactError` for the first tensor or foreign array that NumPy cannot convert."""
     listed = cast("Sequence[Any]", values if isinstance(values, list | tuple) else [values])
     for place, leaf in (
         (place, leaf) for place, value in enumerate(listed) for leaf in _leaves([value])
@@ -66,15 +61,15 @@ def _require_readable(values: Any) -> None:
 
 
 def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
-    """Return the dtype that holds the values of all arrays unchanged; empty arrays count only among
-    themselves.
+    """Return the dtype that holds the values of all arrays unchanged.
 
+    Empty arrays are ignored, unless all are empty.
     Integers get NumPy's common integer dtype. Where NumPy has none (uint64 beside signed integers),
     they get int64, or uint64 if a value needs it and none is negative. Integers beside floats get
     NumPy's common float dtype if it represents each of them.
 
     Raises:
-        InexactError: if a value changes in the common dtype, or the types have none; for masked
+        InexactError: if a value changes in the common dtype, if the types have none, or for masked
             arrays.
 
     >>> common_dtype([np.array([1], np.uint64), np.array([-1])]), common_dtype([np.array([]), np.array([1])])
@@ -95,30 +90,30 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     if kinds <= set("biu"):
         return _of_integers(arrays, np.result_type(*dtypes))
     try:
-        found = np.result_type(*dtypes)
+        common = np.result_type(*dtypes)
     except TypeError:
-        found = None
+        common = None
     families = {"number" if kind in "biufcV" else kind for kind in kinds - {"O"}}
     records = any(dtype.names for dtype in dtypes)  # their integer fields may become floats
-    if found is None or len(families) > 1 or records:
+    if common is None or len(families) > 1 or records:
         first = next(array.dtype for array in arrays if array.size)
         place = next(i for i, array in enumerate(arrays) if array.size and array.dtype != first)
         raise InexactError(f"{arrays[place].dtype} and {first} have no common dtype", place)
     for place, array in enumerate(arrays):
-        if not array.size or array.dtype == found:
+        if not array.size or array.dtype == common:
             continue
-        if array.dtype.kind in "iu" and found.kind in "fcV":
-            require_exact(array, found, place)
+        if array.dtype.kind in "iu" and common.kind in "fcV":
+            require_exact(array, common, place)
         elif array.dtype.kind in "mM" and not np.array_equal(
-            array.view(np.int64), array.astype(found).astype(array.dtype).view(np.int64)
+            array.view(np.int64), array.astype(common).astype(array.dtype).view(np.int64)
         ):
-            raise InexactError(f"{array.dtype} does not fit into {found}", place)
-    return found
+            raise InexactError(f"{array.dtype} does not fit into {common}", place)
+    return common
 
 
-def _of_integers(arrays: Sequence[Array], found: np.dtype[Any]) -> np.dtype[Any]:
-    if found.kind in "biu":
-        return found
+def _of_integers(arrays: Sequence[Array], promoted: np.dtype[Any]) -> np.dtype[Any]:
+    if promoted.kind in "biu":
+        return promoted
     ranges = [(int(array.min()), int(array.max())) if array.size else (0, 0) for array in arrays]
     if max(high for _, high in ranges) <= np.iinfo(_INT64).max:
         return _INT64
@@ -137,7 +132,7 @@ def require_exact(integers: Array, dtype: np.dtype[Any], place: int = 0) -> None
     low, high = int(integers.min()), int(integers.max())
     if max(high, -low) <= limit:
         return
-    if dtype.kind not in "fc":  # bfloat16 and its like, of which NumPy does not know the limit
+    if dtype.kind not in "fc":  # bfloat16 and similar dtypes, whose limit NumPy does not know
         changed = integers[integers.astype(dtype).astype(_FLOAT64) != integers]
         if max(high, -low) <= EXACT and not changed.size:
             return
@@ -147,58 +142,54 @@ def require_exact(integers: Array, dtype: np.dtype[Any], place: int = 0) -> None
 
 
 def exact_array(values: Any) -> Array:
-    """Return `np.asarray(values)`, but with the value of every integer in nested lists; empty lists
-    give int64.
+    """Return `np.asarray(values)`, but keep every integer in nested lists exact.
 
-    What holds something other than numbers, or integers of more than 64 bits, comes as NumPy makes
-    it, mostly of dtype object.
+    Empty lists become int64. Values other than numbers, and integers of more than 64 bits, are
+    converted as by NumPy, mostly to dtype object.
 
     Raises:
-        ValueError: for ragged lists.
+        ValueError: if lists are ragged.
         InexactError: if no dtype holds all numbers, for masked arrays, and for tensors that NumPy
-            cannot read; `place` is the index in the outermost list.
+            cannot convert; `place` is the index in the outermost list.
 
     >>> exact_array([2**63 + 1, 5]), exact_array([])
     (array([9223372036854775809,                   5], dtype=uint64), array([], dtype=int64))
     """
     require_unmasked(values)
     try:
-        found = np.asarray(values)
-    except (
-        TypeError,
-        RuntimeError,
-    ):  # by torch: for bfloat16, for gradients, for memory of a device
+        array = np.asarray(values)
+    except (TypeError, RuntimeError):  # by torch: bfloat16, gradients, device memory
         _require_readable(values)
         raise
-    kind = found.dtype.kind
+    kind = array.dtype.kind
     if isinstance(values, list | tuple) and (
         isinstance(next(_leaves(cast("Any", values)), None), np.ndarray)
-        or (kind == "f" and bool(np.isnan(found).any()))
-    ):  # of numbers, a masked one becomes NaN
+        or (kind == "f" and bool(np.isnan(array).any()))
+    ):  # NumPy converts a masked number to NaN
         for place, value in enumerate(cast("Sequence[Any]", values)):
             for leaf in _leaves([value]):
                 require_unmasked(leaf, place)
     if kind in "biuO" or not isinstance(values, list | tuple):
-        return found
-    if not found.size:
+        return array
+    if not array.size:
         typed = any(isinstance(leaf, np.ndarray) for leaf in _leaves(cast("Any", values)))
-        return found if typed else found.astype(np.int64)
+        return array if typed else array.astype(np.int64)
     if kind == "f":
-        if found.ndim == 1 and set(map(type, cast("Any", values))) == {float}:
-            return found
-        small = bool((np.abs(found) < np.float64(EXACT)).all())  # as a float16, EXACT is infinite
+        if array.ndim == 1 and set(map(type, cast("Any", values))) == {float}:
+            return array
+        small = bool((np.abs(array) < np.float64(EXACT)).all())  # as a float16, EXACT is infinite
         if small and isinstance(next(_leaves(cast("Any", values))), _FLOATS):
-            return found
+            return array
         leaves = cast(
-            "Sequence[Any]", values if found.ndim == 1 else list(_leaves(cast("Any", values)))
+            "Sequence[Any]", values if array.ndim == 1 else list(_leaves(cast("Any", values)))
         )
-        is_float = [issubclass(each, _FLOATS) for each in set(map(type, leaves))]
+        is_float = [issubclass(leaf_type, _FLOATS) for leaf_type in set(map(type, leaves))]
         if all(is_float) or (small and any(is_float)):
-            return found
+            return array
     else:
         leaves = list(_leaves(cast("Any", values)))
-        if not all(issubclass(each, _NUMBERS) for each in set(map(type, leaves))):
-            return found
+        if not all(issubclass(leaf_type, _NUMBERS) for leaf_type in set(map(type, leaves))):
+            return array
     try:
         return np.asarray(values, common_dtype([np.asarray(leaf) for leaf in leaves]))
     except InexactError as error:
@@ -218,8 +209,7 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def is_untyped(values: Any) -> bool:
-    """Return whether values are an empty list, or the float64 vector that NumPy makes of one: both
-    tell no dtype."""
+    """Return whether values imply no dtype: an empty list, or NumPy's float64 vector of one."""
     if isinstance(values, list | tuple):
         return not values
     if not isinstance(values, np.ndarray):
@@ -240,40 +230,39 @@ def concatenate(arrays: Sequence[Array]) -> Array:
 
 
 TOKENS = np.dtype(np.int32)
-"""The dtype of packed integers where nothing else is asked for."""
+"""The default dtype of packed integers."""
 
 
 def packed_dtype(
     pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[Any] | None = TOKENS
 ) -> np.dtype[Any]:
-    """Return the dtype of one feature of a packed row, from the pieces of its documents; `dtype`
-    overrides it.
+    """Return the dtype of a feature of a packed row: `dtype`, or a dtype from its pieces.
 
-    Vectors of integers, and single ones, become `integers`, whatever width they are stored in;
-    other features get their common dtype. Empty pieces tell nothing, and where all are empty lists
-    the row holds integers.
+    Vectors of integers, and single integers, become `integers`, whatever width they are stored in.
+    Other features get their common dtype. Empty pieces are ignored; if all are empty lists, the row
+    holds integers.
 
     >>> packed_dtype([np.array([1], np.uint16), np.array([])]), packed_dtype([np.array([0.5], np.float32)])
     (dtype('int32'), dtype('float32'))
     """
     if dtype is not None:
         return np.dtype(dtype)
-    told = [piece for piece in pieces if piece.size] or [
+    typed = [piece for piece in pieces if piece.size] or [
         piece for piece in pieces if not is_untyped(piece)
     ]
-    if not told:
+    if not typed:
         return integers or _INT64
-    kinds = {piece.dtype.kind for piece in told}
-    vectors = kinds <= set("biu") and kinds != {"b"} and told[0].ndim <= 1
+    kinds = {piece.dtype.kind for piece in typed}
+    vectors = kinds <= set("biu") and kinds != {"b"} and typed[0].ndim <= 1
     return integers if integers is not None and vectors else common_dtype(pieces)
 
 
 def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return integers in another dtype if it holds each of them; other values unchanged.
+    """Convert integers to another dtype that holds each of them; return other values unchanged.
 
     Raises:
-        OverflowError: for an integer that the dtype does not hold, and a finite float that would be
-            infinite in it.
+        OverflowError: if the dtype cannot hold an integer, or if a finite float would be infinite
+            in it.
 
     >>> narrowed(np.array([1, 2]), np.dtype("uint16")).dtype, narrowed(np.array([1.5]), np.dtype("uint16")).dtype
     (dtype('uint16'), dtype('float64'))

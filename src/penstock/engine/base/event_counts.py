@@ -1,5 +1,4 @@
-"""Counts of events in this process and its worker processes: retries of storage, hits and misses of
-caches."""
+"""Event counters of this process and its workers: storage retries, cache hits and misses."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ COUNTED = ("retries", "cache_hits", "cache_misses")
 
 
 class EventCounts:
-    """Counts of events by name, by whichever thread adds them.
+    """Thread-safe event counters by name.
 
     >>> counts = EventCounts()
     >>> counts.add("retries")
@@ -23,36 +22,35 @@ class EventCounts:
     """
 
     def __init__(self) -> None:
-        self._counts, self._told = Counter[str](), Counter[str]()
+        self._counts, self._reported = Counter[str](), Counter[str]()
         self._locks = dict[int, AbstractContextManager[Any]]()
 
     def add(self, name: str, n: int = 1) -> None:
         """Count `n` more events."""
         if n:
-            with self._alone():
+            with self._lock():
                 self._counts[name] += n
 
     def add_all(self, counts: Mapping[str, int]) -> None:
-        """Count what another process counted."""
+        """Add the counts of another process."""
         for name, n in counts.items():
             self.add(name, n)
 
-    def _alone(self) -> AbstractContextManager[Any]:
-        return self._locks.setdefault(
-            process(), lock()
-        )  # another thread may hold it while this process is forked
+    def _lock(self) -> AbstractContextManager[Any]:
+        # One lock per process: another thread may hold it while this process is forked.
+        return self._locks.setdefault(process(), lock())
 
     def totals(self) -> dict[str, int]:
-        """The counts of all names."""
-        with self._alone():
+        """Return the counts of all names."""
+        with self._lock():
             return {name: self._counts[name] for name in COUNTED}
 
     def news(self) -> dict[str, int]:
-        """Return the counts since the last call, for the process that this one works for."""
-        with self._alone():
-            news, self._told = self._counts - self._told, self._counts.copy()
+        """Return the counts since the last call, for the parent process."""
+        with self._lock():
+            news, self._reported = self._counts - self._reported, self._counts.copy()
             return dict(news)
 
 
 EVENTS = EventCounts()
-"""The counts of this process."""
+"""The event counters of this process."""

@@ -1,5 +1,4 @@
-"""Faults that show only where samples are handled together: logged, as the slower way around them
-hides them."""
+"""Logging of slow fallbacks: samples that fail in a batch, but succeed one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +8,10 @@ _LOGGED = set[tuple[str, str]]()
 
 
 def log_fallback(name: str, error: Exception) -> None:
-    """Log, once for each source and kind of error, that samples failed together and worked one by
-    one.
+    """Log once per source and error type that samples failed together, but not one by one.
 
-    The samples are sound, so a package, or the code that reads them, is at fault; reading one by
-    one is slow.
+    The samples are valid, so the error is in a package or in the code that reads them; reading one
+    by one is slow.
     """
     kind = type(error).__name__
     if (name, kind) not in _LOGGED:

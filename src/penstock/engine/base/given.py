@@ -1,5 +1,4 @@
-"""What was given for an argument, by the type that the function names for it: said before it fails
-deep inside."""
+"""Argument checks by annotation, so that a wrong argument fails early and by name."""
 
 from __future__ import annotations
 
@@ -12,37 +11,35 @@ import numpy as np
 
 from ...errors import ConfigError
 
-_WIDE = 1 << 1000  # whole numbers beyond have no float
-_NOWHERE = 1 << 30  # the place of what is given by name alone
+_MAX_FLOAT_INT = 1 << 1000  # larger integers have no float
+_KEYWORD_ONLY = 1 << 30  # the position of keyword-only arguments
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Which values an annotation means, and how a user would say it."""
+    """Values that an annotation accepts, and a description of them for errors."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
-def _several(value: object) -> bool:
-    return isinstance(
-        value, Sequence | Mapping | KeysView
-    )  # a set has another order in every process
+def _is_ordered(value: object) -> bool:
+    # The order of a set differs between processes.
+    return isinstance(value, Sequence | Mapping | KeysView)
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and not any(
-        "\ud800" <= letter <= "\udfff" for letter in value
-    )  # half a letter
+    # Unpaired surrogates have no encoding.
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _names(value: Any) -> bool:
-    # One name alone has an error of its own, which says how to write it.
-    return _several(value) and all(map(_text, value))
+    # A single name has its own error, which shows how to write it.
+    return _is_ordered(value) and all(map(_text, value))
 
 
 def _number(value: Any) -> bool:
-    return abs(value) <= _WIDE if isinstance(value, int) else isinstance(value, Real)
+    return abs(value) <= _MAX_FLOAT_INT if isinstance(value, int) else isinstance(value, Real)
 
 
 _KINDS = {
@@ -66,31 +63,31 @@ _KINDS = {
     "Long": Kind("a string", _text),
     "Callable[[Any, str, int, int], Any]": Kind("a function", callable),
 }
-"""The annotations that are looked at, as they are written; what has better words of its own is not
-among them."""
+"""Checks by annotation, as written in the source; annotations with better errors are missing."""
 
 Looked = tuple[str, int, bool, Kind]
-"""An argument, its place, whether None will do, and what else will."""
+"""A checked argument: name, position, whether None is valid, and its kind."""
 
 
 def looked_at(fn: Any) -> list[Looked]:
-    """The arguments of a function that are looked at. Annotations are read as text: none is
-    evaluated at an import."""
-    code, found = fn.__code__, list[Looked]()
+    """Return the arguments of a function that have a check.
+
+    Annotations are read as text, so none is evaluated at import.
+    """
+    code, checked = fn.__code__, list[Looked]()
     for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         hint = str(fn.__annotations__.get(name, ""))
         bare = hint.removesuffix(" | None")
         if kind := _KINDS.get(hint) or _KINDS.get(bare):
-            found.append(
-                (name, place if place < code.co_argcount else _NOWHERE, bare != hint, kind)
-            )
-    return found
+            position = place if place < code.co_argcount else _KEYWORD_ONLY
+            checked.append((name, position, bare != hint, kind))
+    return checked
 
 
 def check_given(
     step: str, looked: Sequence[Looked], args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> None:
-    """Refuse the first argument that is nothing that it can be.
+    """Raise `ConfigError` for the first argument with an invalid value.
 
     >>> def read(paths, columns: Sequence[str] | None = None): ...
     >>> check_given("read", looked_at(read), ("a.jsonl",), {"columns": 5})

@@ -1,5 +1,4 @@
-"""Neighbours as groups, cut out when somebody looks at one, and batches that are made of many such
-groups at once."""
+"""Lazy groups of neighbouring values, and collation of many groups at once."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import numpy as np
 from .dtypes import exact_array
 from .tree import collate
 
-_TOGETHER = 1 << 12  # numbers made an array at once: who keeps one of its batches keeps so many
+_TOGETHER = 1 << 12  # numbers in a shared array: a batch that is retained retains all of them
 _PLAIN = {int: np.int64, float: np.float64}
 
 
@@ -41,8 +40,7 @@ class Neighbours(Sequence[Any]):
 
 
 def collate_each(groups: Sequence[Any]) -> list[Any]:
-    """`collate` of every group. Small batches of plain numbers are rows of one array: that takes
-    half the time.
+    """Collate every group; small batches of plain numbers are rows of one array, for speed.
 
     >>> collate_each(Neighbours([1, 2, 3, 4], [0, 2, 4]))
     [array([1, 2]), array([3, 4])]
@@ -51,11 +49,11 @@ def collate_each(groups: Sequence[Any]) -> list[Any]:
         return [*map(collate, groups)]
     out, bounds = list[Any](), groups.bounds
     width = bounds[1] - bounds[0]
-    many = max(1, _TOGETHER // max(width, 1))
-    for first in range(0, len(groups), many):
-        some = bounds[first : first + many + 1]
-        rows = _rows(groups.values[some[0] : some[-1]], width) if _even(some, width) else None
-        out += [collate(groups.values[a:b]) for a, b in pairwise(some)] if rows is None else rows
+    chunk = max(1, _TOGETHER // max(width, 1))
+    for first in range(0, len(groups), chunk):
+        edges = bounds[first : first + chunk + 1]
+        rows = _rows(groups.values[edges[0] : edges[-1]], width) if _even(edges, width) else None
+        out += [collate(groups.values[a:b]) for a, b in pairwise(edges)] if rows is None else rows
     return out
 
 
@@ -64,8 +62,9 @@ def _even(bounds: Sequence[int], width: int) -> bool:
 
 
 def _rows(values: list[Any], width: int) -> list[Any] | None:
-    """The rows of an array of numbers, where each is the array that its numbers alone would make: a
-    number of the plain type among them sees to that.
+    """Return rows of one array, if each equals the array that its numbers alone would give.
+
+    A number of the plain type in each row ensures that.
     """
     kinds = {*map(type, values[::width])}
     plain = _PLAIN.get(kinds.pop()) if len(kinds) == 1 else None
@@ -73,6 +72,6 @@ def _rows(values: list[Any], width: int) -> list[Any] | None:
         return None
     try:
         numbers = exact_array(values)
-    except ValueError:  # something else was among them
+    except ValueError:  # other values are among the numbers
         return None
     return [*numbers.reshape(-1, width)] if numbers.ndim == 1 and numbers.dtype == plain else None

@@ -1,4 +1,4 @@
-"""What was meant: wrong arguments, names and choices are answered with the nearest that exists."""
+"""Suggestions for wrong arguments, names and choices: the nearest valid one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .given import check_given, looked_at
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-# The field's words for one argument; ours is the one that the function has.
+# Synonyms of arguments in other libraries; the suggestion is the one that the function has.
 ARGUMENTS = (
     {"workers", "num_workers", "num_threads", "num_proc", "threads", "processes"},
     {"world_size", "world", "num_replicas", "num_ranks", "process_count", "num_processes"},
@@ -59,7 +59,7 @@ ARGUMENTS = (
     {"max_tokens", "token_budget", "budget"},
 )
 
-# What is an argument elsewhere, and here something else.
+# Arguments of other libraries that are no arguments here.
 INSTEAD = {
     "batch_size": "batch the dataset: .batch(n)",
     "drop_last": "batch the dataset: .batch(n, drop_remainder=True)",
@@ -67,23 +67,24 @@ INSTEAD = {
     "shuffle": "shuffle the dataset: .shuffle()",
     "seed": "the order is the dataset's: .shuffle(seed=n), .seed(n)",
     "sampler": "the order is the dataset's: .shuffle(), .select(indices), ps.mix({...})",
-    "num_epochs": "every `for` is a pass; .repeat(n) makes several of them one",
-    "buffer_size": "all samples are shuffled, in any order; for a buffer write .shuffle_buffer(n)",
+    "num_epochs": "every `for` is a pass; .repeat(n) joins several passes",
+    "buffer_size": "shuffle() needs no buffer; for a stream write .shuffle_buffer(n)",
     "batched": "write .map(fn, batched=n), or .batch(n).map(fn)",
     "num_proc": "workers are the loader's: ps.Loader(ds, workers=n)",
     "num_workers": "workers are the loader's: ps.Loader(ds, workers=n)",
     "persistent_workers": "workers live as long as the loader",
     "worker_init_fn": "workers are threads of this process",
-    "pin_memory": "the form of batches is the loader's: ps.Loader(ds, to='torch', pin_memory=True)",
-    "streaming": "files are read as they are needed",
-    "strict": "on_mismatch='adopt' goes on with a state of another pipeline",
+    "pin_memory": "the loader pins memory: ps.Loader(ds, to='torch', pin_memory=True)",
+    "streaming": "files are read on demand",
+    "strict": "on_mismatch='adopt' loads a state of another pipeline",
 }
 
-# What is a name elsewhere, and how the same is written here.
+# Names of other libraries, and their equivalents here.
 NAMES = {
     "Dataset": {
         "take": ".limit(n)",
         "head": ".limit(n)",
+        "sample": "ds[i], or ds.repeat()[i] for a later pass",
         "drop": ".skip(n)",
         "train_test_split": "train, held_out = ds.split(0.1)",
         "random_split": "train, held_out = ds.split(0.1)",
@@ -107,11 +108,12 @@ NAMES = {
         "state_dict": "iter(ds).state_dict(), or ps.Loader(ds).state_dict()",
         "load_state_dict": "iter(ds).load_state_dict(state), or "
         "ps.Loader(ds).load_state_dict(state)",
-        "set_epoch": "`for` once more: every pass of a loader has an order of its own",
+        "set_epoch": "another `for`: every pass of a loader has its own order",
     },
     "Loader": {
-        "set_epoch": "`for` once more: it runs the next pass, in an order of its own",
-        "reset": "loader.load_state_dict(state), or make a new loader",
+        "set_epoch": "another `for`: it runs the next pass, with its own order",
+        "take": ".lease(n)",
+        "reset": "loader.load_state_dict(state), or open a new loader",
         "shutdown": ".close()",
         "save": "ps.save(path, loader)",
         "restore": "ps.restore(path, loader)",
@@ -148,19 +150,19 @@ OPERATORS = {
 
 
 def no_dataset(where: str, given: object) -> ConfigError:
-    """An error for what is no dataset, which says what makes one of it.
+    """Return the error for an object that is no dataset, with a way to create one from it.
 
     >>> print(no_dataset("concat", "a.jsonl"))
-    concat: str is not a dataset; read what lies there: ps.read('a.jsonl')
+    concat: str is not a dataset; read the file: ps.read('a.jsonl')
     """
-    remedy = f"read what lies there: ps.read({str(given)!r})"
+    remedy = f"read the file: ps.read({str(given)!r})"
     if not isinstance(given, str | Path):
         remedy = "wrap it with ps.from_sequence(...)"
     return ConfigError(f"{where}: {type(given).__name__} is not a dataset; {remedy}")
 
 
 def few(names: Iterable[object], most: int = 3) -> str:
-    """The first of many names, and how many more there are.
+    """Format the first `most` names and the number of the others.
 
     >>> few(["a", "b", "c", "d", "e"])
     "['a', 'b', 'c'] and 2 more"
@@ -170,7 +172,7 @@ def few(names: Iterable[object], most: int = 3) -> str:
 
 
 def near(word: object, known: Iterable[str]) -> str:
-    """A "did you mean" for the end of a message, where something is near.
+    """Return a "did you mean" for the end of a message; empty if no name is similar.
 
     >>> near("wieght", ["weight", "path"])
     "; did you mean 'weight'?"
@@ -178,14 +180,16 @@ def near(word: object, known: Iterable[str]) -> str:
     "; did you mean 'web/text'?"
     """
     names, word = list(known), str(word)
-    found = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(
+    matches = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(
         word, names, 3
     )
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    return f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
-    """Refuse what is none of the choices; `where` has `{}` in the place of the value.
+    """Raise `ConfigError` if a value is none of the choices.
+
+    `where` names the argument, with `{}` for the value.
 
     >>> chosen("lineer", ("step", "linear"), "Schedule(interpolation={})")
     Traceback (most recent call last):
@@ -201,8 +205,10 @@ def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
 
 
 def guided(thing: T) -> T:
-    """A function, or a class with its public methods, that says what was meant by a wrong argument
-    or name, and what an argument can be that was given something else.
+    """Decorate a function, or a class, to check arguments and suggest corrections.
+
+    It corrects names of arguments and, for classes, of attributes. It checks values of arguments by
+    their annotations.
 
     >>> @guided
     ... def ask(workers=0): ...
@@ -219,32 +225,29 @@ def _with_hints(kind: Any) -> Any:
         if isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _checked(method))
     for operator, instead in OPERATORS.get(kind.__name__, {}).items():
-        setattr(kind, operator, _refused(f"{kind.__name__} has no {operator}; write {instead}"))
-    kind.__getattr__ = (
-        _missing  # put in from here: type checkers would take it to mean that every name is there
-    )
+        setattr(kind, operator, _raising(f"{kind.__name__} has no {operator}; write {instead}"))
+    # Set here, because a type checker that sees __getattr__ accepts every name.
+    kind.__getattr__ = _missing
     return kind
 
 
 def unknown(owner: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name that a class or module does not have."""
+    """Return the error for an unknown attribute of a class or module."""
     instead = NAMES.get(owner, {}).get(name)
     hint = f"; write {instead}" if instead else near(name, known) or f"; see help({owner})"
-    return AttributeError(
-        f"{owner} has no {name!r}{hint}", name=name, obj=None
-    )  # obj: Python would guess as well
+    # obj=None, because Python would add a suggestion of its own.
+    return AttributeError(f"{owner} has no {name!r}{hint}", name=name, obj=None)
 
 
 def _missing(self: object, name: str) -> Any:
     kind = type(self)
     if name.startswith("_") or hasattr(kind, name):
-        return object.__getattribute__(
-            self, name
-        )  # Python's own error, or the one that a property raised
+        # Python's own error, or the error that a property raised.
+        return object.__getattribute__(self, name)
     raise unknown(kind.__name__, name, (known for known in dir(kind) if not known.startswith("_")))
 
 
-def _refused(message: str) -> Callable[[object, object], NoReturn]:
+def _raising(message: str) -> Callable[[object, object], NoReturn]:
     def operator(self: object, other: object) -> NoReturn:
         raise TypeError(message)
 
@@ -252,7 +255,7 @@ def _refused(message: str) -> Callable[[object, object], NoReturn]:
 
 
 def _checked(fn: Any) -> Any:
-    code = fn.__code__  # at every import: a signature takes ten times as long
+    code = fn.__code__  # runs at every import, and inspect.signature is ten times slower
     if code.co_flags & CO_VARKEYWORDS:
         return fn
     names = list(
@@ -273,7 +276,7 @@ def _checked(fn: Any) -> Any:
 
 
 def _argument(word: str, names: list[str]) -> str:
-    same = [name for words in ARGUMENTS if word in words for name in names if name in words]
-    if found := same or ([] if word in INSTEAD else get_close_matches(word, names, 1)):
-        return f"did you mean {found[0]}=?"
+    synonyms = [name for words in ARGUMENTS if word in words for name in names if name in words]
+    if matches := synonyms or ([] if word in INSTEAD else get_close_matches(word, names, 1)):
+        return f"did you mean {matches[0]}=?"
     return INSTEAD.get(word, f"its arguments are {few(name for name in names if name != 'self')}")

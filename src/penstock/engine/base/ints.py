@@ -1,4 +1,4 @@
-"""Integers: vectors of them without what NumPy brings along, and those that users give."""
+"""Integers: validation of arguments, and vectors of integers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ...errors import ConfigError
 from ...types import Ints
 
 FAR = 1 << 62
-"""Positions are counted up to here."""
+"""Limit of positions."""
 
 
 def distinct(values: Ints) -> Ints:
-    """The different values in ascending order. `np.unique` would import masked arrays at its first
-    call, which is more than the whole of a resume takes.
+    """Return the distinct values in ascending order.
+
+    `np.unique` imports masked arrays at its first call, which takes longer than a resume.
 
     >>> distinct(np.array([2, 0, 2, 1, 0])).tolist()
     [0, 1, 2]
@@ -29,7 +30,9 @@ def distinct(values: Ints) -> Ints:
 
 
 def whole(value: Any, where: str, least: int | None = None, most: int | None = None) -> int:
-    """The whole number that was given, NumPy's too; anything else is refused, in its place.
+    """Return an argument that must be an integer between `least` and `most`.
+
+    NumPy integers are valid, bools are not. `where` names the argument, with `{}` for the value.
 
     >>> whole(np.int32(3), "batch({})", 1)
     3
@@ -50,8 +53,9 @@ def whole(value: Any, where: str, least: int | None = None, most: int | None = N
 
 
 def held(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A number that fills an array, if this dtype has it; NumPy checks that of Python's integers
-    alone.
+    """Convert a number to a dtype; raise `OverflowError` if an integer dtype cannot hold it.
+
+    NumPy checks only Python integers.
 
     >>> held(np.int64(3), np.dtype("uint8")), held(2.0, np.dtype("int32")), held(1.5, np.dtype("float32"))
     (3, 2, 1.5)
@@ -60,47 +64,45 @@ def held(value: Any, dtype: np.dtype[Any]) -> Any:
     ...
     OverflowError: uint8 does not have 300
     """
-    return _whole_in(value, dtype) if dtype.kind in "biu" else value
+    return _to_int(value, dtype) if dtype.kind in "biu" else value
 
 
 @lru_cache(1024, typed=True)
-def _whole_in(value: Any, dtype: np.dtype[Any]) -> int:
+def _to_int(value: Any, dtype: np.dtype[Any]) -> int:
     number = cast("float", value.item() if isinstance(value, np.generic) else value)  # pyright: ignore[reportUnknownMemberType]
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    if not (low <= number <= high and number == int(number)):  # NaN is nowhere
+    if not (low <= number <= high and number == int(number)):  # a NaN fails the comparison
         raise OverflowError(f"{dtype} does not have {value}")
     return int(number)
 
 
 def places(values: Any, where: str) -> Ints:
-    """The whole numbers that were given, as a vector: a list, a range, an array of any kind of
-    integers.
+    """Return indices as a vector, from a list, a range, or an array of any integer dtype.
 
     >>> places([3, 1], "select({})").tolist()
     [3, 1]
     >>> places([True, False], "select({})")
     Traceback (most recent call last):
     ...
-    penstock.errors.ConfigError: select([True, False]): a mask; give the places where it is true, np.flatnonzero(mask)
+    penstock.errors.ConfigError: select([True, False]): this is a mask; give indices, np.flatnonzero(mask)
     """
-    found = np.asarray(values) if hasattr(values, "ndim") else np.asarray(values, object)
-    kinds: set[type] = set(map(type, found.flat)) if found.dtype == object else {found.dtype.type}
-    if found.size and kinds <= {bool, np.bool_}:
-        said = "a mask; give the places where it is true, np.flatnonzero(mask)"
-    elif found.ndim == 1 and (
-        not found.size or all(issubclass(kind, int | np.integer) for kind in kinds)
+    array = np.asarray(values) if hasattr(values, "ndim") else np.asarray(values, object)
+    kinds: set[type] = set(map(type, array.flat)) if array.dtype == object else {array.dtype.type}
+    if array.size and kinds <= {bool, np.bool_}:
+        problem = "this is a mask; give indices, np.flatnonzero(mask)"
+    elif array.ndim == 1 and (
+        not array.size or all(issubclass(kind, int | np.integer) for kind in kinds)
     ):
-        for extreme in (found.min(initial=0), found.max(initial=0)):
+        for extreme in (array.min(initial=0), array.max(initial=0)):
             within_reach(int(extreme))
-        return found.astype(np.int64)
+        return array.astype(np.int64)
     else:
-        said = "whole numbers in one row, such as [3, 1]"
-    raise ConfigError(f"{where.format(repr(values)[:60])}: {said}")
+        problem = "give a vector of whole numbers, such as [3, 1]"
+    raise ConfigError(f"{where.format(repr(values)[:60])}: {problem}")
 
 
 def within_reach(position: int, each: int = 1) -> None:
-    """Refuse a position that is counted no more, or behind which others are of which each takes so
-    many.
+    """Raise `IndexError` if a position, times `each`, exceeds the limit of positions.
 
     >>> within_reach(1 << 40)
     >>> within_reach(1 << 60, 8)
@@ -114,8 +116,6 @@ def within_reach(position: int, each: int = 1) -> None:
 
 
 def finite(below: int | None) -> int:
-    """The length of a pass where there must be one."""
-    assert below is not None, (
-        "this order was put on an endless flow; the dataset should have refused it"
-    )
+    """Return the length of a pass, which must be finite."""
+    assert below is not None, "the input of this order is endless; Dataset should have raised"
     return below

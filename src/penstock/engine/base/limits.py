@@ -1,5 +1,4 @@
-"""The most that files, headers and servers may claim or hold: what exceeds a limit is refused
-before memory is taken.
+"""Limits on sizes in files, headers and server responses, checked before memory is allocated.
 
 `docs/limits.md` lists every limit; a test compares the two.
 """
@@ -24,13 +23,13 @@ MIXTURE_VALUES: Final = 50_000
 """Values of a mixture file after its aliases are followed."""
 
 NUMBER: Final = 100
-"""Characters of a number in a mixture file; what is longer is a text."""
+"""Characters of a number in a mixture file; a longer one is a string."""
 
 PROBLEMS: Final = 100
-"""Problems of a file for which a similar name is looked up."""
+"""Problems of a file for which a similar name is suggested."""
 
 KEYS_FILE: Final = 1 << 30
-"""Bytes of a file of samples to leave out."""
+"""Bytes of a file that lists samples to exclude."""
 
 TOKENIZER: Final = 256 << 20
 """Bytes of a `tokenizer.json`."""
@@ -39,11 +38,10 @@ STATE: Final = 256 << 20
 """Bytes of the state of one rank."""
 
 RANKS: Final = 1 << 20
-"""Ranks of a run, and ranks that the name of a state may tell."""
+"""Ranks of a run, and in the name of a state."""
 
 METADATA: Final = 256 << 20
-"""Bytes of a JSON or YAML file that describes data: `index.json`, `.info.json`, ledgers, table
-logs."""
+"""Bytes of a JSON or YAML file about data: `index.json`, `.info.json`, ledgers, table logs."""
 
 LINE: Final = 256 << 20
 """Bytes of a line of text or JSON."""
@@ -61,7 +59,7 @@ BATCH: Final = 1 << 24
 """Samples of a batch."""
 
 OBJECT: Final = 1 << 50
-"""Bytes that a server may tell for one object."""
+"""Bytes of an object, as a server reports them."""
 
 ANSWER: Final = 8 << 20
-"""Bytes of a whole answer of a web server that gives no ranges."""
+"""Bytes of a complete response of a web server without range requests."""

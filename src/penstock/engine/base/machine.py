@@ -1,6 +1,6 @@
-"""What the process and its machine are: which rank, worker and thread, what time it is, how many
-cores and how much memory there are. Asked of the system where it is needed; nothing is put in its
-place.
+"""Facts of the process and its machine: rank, worker, thread, time, cores, memory.
+
+These functions ask the system directly; tests do not replace them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ from weakref import WeakSet
 from ...errors import ConfigError
 
 _LARGE = 16 << 20
-_LATE = 10.0  # seconds after which it is told for whom we wait
+_WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
-    (
-        "SLURM_PROCID",
-        "SLURM_STEP_NUM_TASKS",
-    ),  # srun; of a batch script, which is one process, only the first is there
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; a batch script, one process, has the first
 )
 
 
 @cache
 def keep_memory() -> None:
-    """Have the C library keep some tens of MiB that were freed, instead of giving them back and
-    asking for them again
-    with every few large objects: the GNU one learns that from the largest block that it saw freed.
+    """Make the C library cache tens of MiB of freed memory, instead of returning it to the system.
+
+    The GNU C library adapts its threshold to the largest block that was freed.
     """
-    bytes(_LARGE)  # never written to, so it takes no memory
+    bytes(_LARGE)  # never written to, so it uses no memory
 
 
 def place(whole: bool = False) -> tuple[int, int]:
-    """This process's rank and the world size: from torch.distributed or jax.distributed where one
-    is running, else from the launcher's environment (torchrun, MPI, srun), else alone. It is
-    refused where half of a `whole` one is named.
+    """Return the rank of this process and the world size.
+
+    They come from torch.distributed or jax.distributed if one is initialised, else from the
+    environment of the launcher (torchrun, MPI, srun), else they are 0 and 1. With `whole`,
+    `WORLD_SIZE` without `RANK` is a `ConfigError`.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
@@ -68,34 +67,32 @@ def place(whole: bool = False) -> tuple[int, int]:
     ):
         raise ConfigError(
             f"RANK={os.environ.get('RANK')} and WORLD_SIZE={os.environ.get('WORLD_SIZE')} in the "
-            "environment: set both "
-            "to numbers or neither, or give rank= and world_size="
+            "environment: set both to numbers or neither, or give rank= and world_size="
         )
     return int(rank), int(size)
 
 
 def rank_in(group: object) -> tuple[int, int]:
-    """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
+    """Return the rank of this process in a torch `DeviceMesh` or `ProcessGroup`, and its size."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and isinstance(group, int) and group == torch.GroupMember.NON_GROUP_MEMBER:
         ranks = list[int]()
     elif torch is not None and isinstance(group, torch.ProcessGroup):
         ranks = torch.get_process_group_ranks(group)
     elif torch is not None and isinstance(group, torch.device_mesh.DeviceMesh):
-        ranks = (
-            cast("Any", group).mesh.flatten().tolist()
-        )  # a part of a mesh is the one in which this process lies
+        # A submesh is the one that contains this process.
+        ranks = cast("Any", group).mesh.flatten().tolist()
     else:
         raise ConfigError(
-            f"mesh={group!r}: a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']"
+            f"mesh={group!r}: give a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']"
         )
-    if (own := torch.get_rank()) not in ranks:
-        raise ConfigError(f"mesh={group!r}: this process, rank {own}, is no member of it")
-    return ranks.index(own), len(ranks)
+    if (rank := torch.get_rank()) not in ranks:
+        raise ConfigError(f"mesh={group!r}: this process, rank {rank}, is no member of it")
+    return ranks.index(rank), len(ranks)
 
 
 def worker() -> tuple[int, int] | None:
-    """Which worker of a torch `DataLoader` this process is, and of how many; None if it is none."""
+    """Return id and number of the torch `DataLoader` workers, or None outside a worker."""
     torch = sys.modules.get("torch.utils.data")
     info = torch.get_worker_info() if torch is not None else None
     return None if info is None else (int(info.id), int(info.num_workers))
@@ -106,9 +103,10 @@ _seeding = threading.RLock()
 
 @contextlib.contextmanager
 def seeded_globals(seed: int) -> Generator[None]:
-    """A block, of one thread at a time, in which the generators of the process begin from a seed (0
-    to 2**32 - 1): `random`, `np.random`, and torch's for the CPU where it is loaded. After it they
-    go on as before.
+    """Seed the global generators for a block, and restore them afterwards.
+
+    It seeds `random`, `np.random` and, if torch is loaded, its CPU generator. One thread at a time
+    runs such a block. The seed is 0 to 2**32 - 1.
     """
     import random
 
@@ -116,7 +114,7 @@ def seeded_globals(seed: int) -> Generator[None]:
 
     torch: Any = sys.modules.get("torch")
     with _seeding:
-        kept = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
+        saved = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
         try:
             random.seed(seed)
             np.random.seed(seed)
@@ -124,15 +122,16 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.default_generator.manual_seed(seed)
             yield
         finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
+            random.setstate(saved[0])
+            np.random.set_state(saved[1])
             if torch:
-                torch.set_rng_state(kept[2])
+                torch.set_rng_state(saved[2])
 
 
 def seeded_like(thing: object) -> Any:
-    """A new generator of random numbers, of the same kind as `thing`, that begins from seed 0: of
-    `random.Random`, NumPy's and torch's (for the CPU). None for anything else.
+    """Return a new random generator of the same type with seed 0, or None for other objects.
+
+    Types are `random.Random`, NumPy's generators, and torch's for the CPU.
     """
     import random
 
@@ -144,23 +143,23 @@ def seeded_like(thing: object) -> Any:
     if not isinstance(thing, random.Random | np.random.Generator | np.random.RandomState):
         return None
     try:
-        made: Any = copy.deepcopy(thing)
-        if isinstance(made, np.random.Generator):
-            made.bit_generator.state = type(made.bit_generator)(0).state
+        generator: Any = copy.deepcopy(thing)
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = type(generator.bit_generator)(0).state
         else:
-            made.seed(0)
-    except Exception:  # a generator of the user's own, which takes no seed
+            generator.seed(0)
+    except Exception:  # a user's subclass that accepts no seed
         return None
-    return made
+    return generator
 
 
 def thread() -> int:
-    """Which thread this is."""
+    """Return the id of this thread."""
     return threading.get_ident()
 
 
 def place_in_code(thread: int) -> str:
-    """What a thread is at, as function, file and line; empty where it is gone."""
+    """Return the function, file and line that a thread runs; empty if the thread has ended."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if frame is None:
         return ""
@@ -168,29 +167,29 @@ def place_in_code(thread: int) -> str:
 
 
 def processor_time() -> float:
-    """Seconds that this thread has had of a processor."""
+    """Return the CPU seconds of this thread."""
     return time.thread_time()
 
 
 def clock() -> float:
-    """Seconds since 1970, by the clock that the processes of a machine share."""
+    """Return the seconds since 1970, by the clock that all processes of a machine share."""
     return time.time()
 
 
 def environment(name: str) -> str | None:
-    """A variable of the environment, `None` where it is not set."""
+    """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
 
 
 def addresses(host: str) -> list[str]:
-    """What a name of a host stands for, as this machine is told."""
+    """Resolve a host name to IP addresses."""
     import socket
 
-    return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
 
 
 def is_unresolved(error: BaseException | None) -> bool:
-    """Return whether an error, or one that led to it, says that a host name does not resolve."""
+    """Return whether an error, or one of its causes, is a host name that does not resolve."""
     import socket
 
     for _ in range(20):  # chains of errors may have cycles
@@ -201,31 +200,29 @@ def is_unresolved(error: BaseException | None) -> bool:
 
 
 def lock() -> contextlib.AbstractContextManager[Any]:
-    """One thread at a time; the same one may enter again."""
+    """Return a reentrant lock."""
     return threading.RLock()
 
 
 def hold(handle: int, path: Path) -> None:
-    """Lock a file that is open, for this process alone. After a while, log which process holds the
-    lock."""
+    """Lock an open file exclusively; after some seconds of waiting, log the holder of the lock."""
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        late = threading.Timer(_LATE, _tell_who, (path,))
-        late.daemon = True
-        late.start()
+        timer = threading.Timer(_WAIT_LOG_SECONDS, _log_lock_holder, (path,))
+        timer.daemon = True
+        timer.start()
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         finally:
-            late.cancel()
+            timer.cancel()
 
 
-def _tell_who(path: Path) -> None:
-    """Log which process holds a lock, as far as the system knows; for another thread of this
-    process, nothing."""
-    who = "another process"
+def _log_lock_holder(path: Path) -> None:
+    """Log the process that holds a lock, if the system knows it and it is another process."""
+    holder = "another process"
     with contextlib.suppress(OSError, StopIteration):
         locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
         pid = next(
@@ -235,33 +232,31 @@ def _tell_who(path: Path) -> None:
         )
         if int(pid) == os.getpid():
             return
-        who = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
+        holder = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
     logging.getLogger("penstock").info(
         "waiting for %s, which holds the lock of %s; processes that share files prepare them one "
         "after the other",
-        who,
+        holder,
         path,
     )
 
 
 def readable(connection: Any, seconds: float) -> bool:
-    """Whether something came in on a socket within so many seconds, or its other end is gone."""
-    if getattr(connection, "pending", int)():  # decrypted already
+    """Return whether a socket has data, or was closed by the peer, within a time in seconds."""
+    if getattr(connection, "pending", int)():  # TLS has decrypted data
         return True
-    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as found:
-        found.register(connection, selectors.EVENT_READ)
-        return bool(found.select(seconds))
+    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
 
 
 def one_thread_at_a_time() -> bool:
-    """Whether the interpreter runs no two threads at once, and goes to another only where something
-    is called."""
+    """Return whether the GIL is enabled, so that threads switch only at calls."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def only_as_root(folder: Path) -> bool:
-    """Whether this is the folder of another one, to whom nothing is refused to write there but that
-    this is root."""
+    """Return whether this process runs as root and another user owns the folder."""
     try:
         return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
     except OSError:
@@ -269,67 +264,66 @@ def only_as_root(folder: Path) -> bool:
 
 
 def process() -> int:
-    """Which process this is: another one after a fork."""
+    """Return the id of this process, which changes at a fork."""
     return os.getpid()
 
 
 def is_running(process: int) -> bool:
-    """Return whether this machine runs a process of this number."""
+    """Return whether this machine runs a process with this id."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # a process of another user
         return True
     return True
 
 
 class Stopped(Protocol):
-    """What has items at hand up to `stop`."""
+    """Buffer with items up to the offset `stop`."""
 
     stop: int
 
 
-_kept: WeakSet[Stopped] = WeakSet()
+_buffers: WeakSet[Stopped] = WeakSet()
 
 
 def kept_from_children(out: Stopped) -> None:
-    """Have nothing at hand in processes that are forked from here: its workers are not there."""
-    _kept.add(out)
+    """Empty this buffer in forked children, which do not have its workers."""
+    _buffers.add(out)
 
 
-def _forked() -> None:
-    for out in _kept:
+def _clear_buffers() -> None:
+    for out in _buffers:
         out.stop = 0
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_clear_buffers)
 
 
 def parent() -> int:
-    """Which process started this one."""
+    """Return the id of the parent process."""
     return os.getppid()
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def installed_memory() -> int:
-    """Bytes of memory that this process may count on: the machine's, or what its control group
-    allows."""
-    found = [1 << 33]
+    """Return the memory of the machine, or the limit of the control group, in bytes."""
+    limits = [1 << 33]
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
-        found.append(int(file.read()))
-    return min(found)
+        limits.append(int(file.read()))
+    return min(limits)
 
 
 def neighbours() -> int:
-    """How many ranks run on this machine, as the launcher says."""
+    """Return the number of ranks on this machine, as reported by the launcher."""
     names = (
         "LOCAL_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -342,8 +336,9 @@ def neighbours() -> int:
 
 
 def resident(pid: int | None = None) -> int:
-    """Bytes of memory a process holds (this one): now, or at most where the system gives only that;
-    0 where it says nothing, as of other processes outside of Linux.
+    """Return the resident memory of a process in bytes; by default of this process.
+
+    Without `/proc` it is the peak memory of this process, and 0 for other processes.
     """
     try:
         with open(f"/proc/{pid or 'self'}/statm") as file:

@@ -1,5 +1,4 @@
-"""What people name to be written (`-o`): files whole or not at all; pipes, devices and links as
-what they are."""
+"""Output paths of commands (`-o`): atomic writes of files; pipes, devices and links keep working."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ from .urls import local
 
 @contextlib.contextmanager
 def output(path: Path) -> Generator[BinaryIO]:
-    """Open what a person named for writing. A file is there once the block ended well, whole and
-    durable; a link stays, and what it points to is written. A pipe or a device is written to as it
-    comes.
+    """Open an output path for writing.
+
+    A file appears atomically, and durably, when the block ends without error. The target of a link
+    is written, and the link stays. Pipes and devices are written directly.
     """
     with storage(path := local(path)), _opened(path) as file:
         yield file
@@ -26,10 +26,10 @@ def output(path: Path) -> Generator[BinaryIO]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Generator[BinaryIO]:
-    # A file made beside it and renamed would take the place of the device, or of the link, itself.
+    # Renaming a temporary file would replace the device, or the link, itself.
     if path.exists() and not path.is_file():
         if path.is_dir():
-            raise ConfigError(f"{path}: this is {kind_of(str(path))}; name a file to write")
+            raise ConfigError(f"{path}: the output is {kind_of(str(path))}; name a file to write")
         with path.open("wb") as file:
             yield file
         return

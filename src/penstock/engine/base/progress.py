@@ -1,5 +1,6 @@
-"""Progress on whatever takes long: a line in a terminal or a notebook, one now and then in a log.
-Nothing is said of what is over within two seconds, and nothing at all with `PENSTOCK_PROGRESS=0`.
+"""Progress reports of long work: a line in a terminal or a notebook, or periodic log lines.
+
+Work of under two seconds reports nothing, and `PENSTOCK_PROGRESS=0` disables all reports.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from .seams import world
 
 T = TypeVar("T")
 
-_QUIET = 2.0  # seconds
+_QUIET_SECONDS = 2.0
 _SCALES = ("KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
-    """A block of work that tells, once a chunk, how much of `total` is done: in bytes, in another
-    unit, or in none.
+    """Context manager that reports how much of `total` is done, in bytes or another unit.
 
     >>> with Progress("index code.jsonl", 1_000, "bytes") as progress:
     ...     progress.tell(500)
@@ -31,16 +31,16 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._began = self._now()
-        self._due = self._began + _QUIET
+        self._due = self._began + _QUIET_SECONDS
         return self
 
     def announce(self, line: str) -> None:
-        """Say at once what is about to be done, and what it takes."""
+        """Report planned work, and its cost, at once."""
         self._shown = True
         self._screen.show(self, line, False)
 
     def tell(self, done: int) -> None:
-        """So much is done."""
+        """Set the amount done."""
         self._done = done
         if (now := self._now()) >= self._due:
             self._due, self._shown = now + self._screen.every(), True
@@ -49,17 +49,17 @@ class Progress:
             )
 
     def more(self, n: int) -> None:
-        """So much more is done."""
+        """Add to the amount done."""
         self.tell(self._done + n)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """The items of a loop, each of them a chunk."""
+        """Iterate over items, and count each one."""
         for number, item in enumerate(items):
             self.tell(number)
             yield item
 
     def chunks(self, size: int) -> Iterator[int]:
-        """Where each chunk of so many bytes begins."""
+        """Iterate over the offsets of chunks of `size` bytes."""
         for at in range(0, self._total or 0, size):
             self.tell(at)
             yield at
@@ -89,7 +89,8 @@ class Progress:
 
 
 def _amount(n: float, unit: str) -> str:
-    """
+    """Format an amount.
+
     >>> _amount(5 << 29, "bytes"), _amount(70, "bytes"), _amount(12_000, "rows"), _amount(0.25, "rows")
     ('2.5 GiB', '70 bytes', '12,000 rows', '0.25 rows')
     """
@@ -102,7 +103,8 @@ def _amount(n: float, unit: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    """
+    """Format a duration.
+
     >>> _time(51.2), _time(700), _time(12_000)
     ('51 s', '12 min', '3.3 h')
     """

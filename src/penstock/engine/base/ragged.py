@@ -1,5 +1,4 @@
-"""Batches of samples whose fields differ in length: filled up to the longest, or one behind the
-other."""
+"""Collation of fields that differ in length: padded to the longest, or concatenated (jagged)."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .tree import collate
 
 Array = npt.NDArray[Any]
 
-_EMPTY = np.zeros(0, np.int64)  # what empty rows are where none tells its dtype
+_EMPTY = np.zeros(0, np.int64)  # empty rows, if none has a dtype
 
 
 @guided
@@ -28,26 +27,27 @@ def pad(
     multiple: int = 1,
     mask: str = "attention_mask",
 ) -> Callable[[list[Any]], dict[str, Any]]:
-    """A `collate=` that fills fields up to the longest of the batch, and notes what is padding in a
-    mask.
+    """Create a `collate=` that pads fields to the longest of the batch, and adds a mask.
 
-    All other fields are collated as they are without it. Samples are mappings. Rows of several
-    dtypes get their common one, in which every integer keeps its value; an empty row takes that of
-    the others.
+    Samples are mappings. Other fields are collated as usual. Rows of several dtypes get their
+    common dtype, in which every integer keeps its value; empty rows get the dtype of the others.
 
     Args:
-        fields: field -> what it is filled with. A field holds numbers, along its first axis; the
-            others are equal.
-        length: fill up to so many instead; a longer one is an error.
-        multiple: fill up to a multiple of this.
-        mask: the name of the mask: int64[samples, length], 1 where the first of the fields is, 0
-            where it is filled.
+        fields: field -> padding value. A field holds numbers; samples may differ along its first
+            axis only.
+        length: length to pad to; a longer field is an error. Default: the longest of the batch.
+        multiple: round the length up to a multiple of this.
+        mask: name of the mask: int64[samples, length], 1 for entries of the first field and 0 for
+            padding.
+
+    Returns:
+        A function for `ds.batch(n, collate=...)`.
 
     Raises:
-        ConfigError: for no field, a length or a multiple below 1, or a mask that has the name of a
-            field.
-        DataError: while reading, for a field that a sample lacks, that holds no numbers, or is
-            longer than `length`.
+        ConfigError: if no field is named, if `length` or `multiple` is below 1, or if the mask has
+            the name of a field.
+        DataError: while reading, if a sample lacks a field, if a field holds no numbers, or if it
+            is longer than `length`.
 
     >>> import penstock as ps
     >>> samples = [{"input_ids": [5, 6, 7], "labels": [1, 1, 1]}, {"input_ids": [8], "labels": [2]}]
@@ -57,29 +57,33 @@ def pad(
     """
     if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"pad({fields!r}): say what each field is filled with, such as {{'input_ids': 0}}"
+            f"pad({fields!r}): give the padding value of each field, such as {{'input_ids': 0}}"
         )
     length = None if length is None else whole(length, "pad(length={})", 1)
     if not fields or mask in fields:
         raise ConfigError(
-            f"pad({dict(fields)}, mask={mask!r}): name a field at least, and none as the mask"
+            f"pad({dict(fields)}, mask={mask!r}): name at least one field, and give the mask "
+            "another name"
         )
     return _Pad(dict(fields), length, whole(multiple, "pad(multiple={})", 1), mask)
 
 
 @guided
 def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
-    """A `collate=` that puts fields one behind the other, without padding: an item with `values`
-    and `offsets`, which `Loader(to="torch")` gives as a nested tensor of the jagged layout.
+    """Create a `collate=` that concatenates fields without padding.
 
-    All other fields are collated as they are without it. Samples are mappings.
+    The batch has `values` and `offsets` of each field; `Loader(to="torch")` converts them to a
+    nested tensor of the jagged layout. Samples are mappings. Other fields are collated as usual.
 
     Args:
-        fields: names of fields that hold numbers; they may differ along their first axis.
+        fields: names of fields that hold numbers; samples may differ along their first axis.
+
+    Returns:
+        A function for `ds.batch(n, collate=...)`.
 
     Raises:
-        ConfigError: for no field.
-        DataError: while reading, for a field that a sample lacks, or that holds no numbers.
+        ConfigError: if no field is named.
+        DataError: while reading, if a sample lacks a field, or if a field holds no numbers.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence([{"ids": [5, 6, 7]}, {"ids": [8]}]).batch(2, collate=ps.jagged(["ids"]))
@@ -88,13 +92,12 @@ def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
     """
     names = [fields] if isinstance(fields, str) else list(fields)
     if not names:
-        raise ConfigError("jagged([]): name a field at least")
+        raise ConfigError("jagged([]): name at least one field")
     return _Jag(names)
 
 
 class Jagged:
-    """Fields of many samples, one behind the other: sample `i` has `values[offsets[i]:offsets[i +
-    1]]`."""
+    """Concatenated field of many samples: sample `i` is `values[offsets[i]:offsets[i + 1]]`."""
 
     __slots__ = ("offsets", "values")
 
@@ -109,6 +112,7 @@ class Jagged:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of values and offsets."""
         return self.values.nbytes + self.offsets.nbytes
 
 
@@ -124,22 +128,24 @@ class _Pad:
         for name, fill in self._fields.items():
             rows = _rows(samples, name)
             sizes = np.asarray([len(row) for row in rows])
-            here = np.arange(self._width(name, int(sizes.max()))) < sizes[:, None]
-            joined = _joined(rows, name)
-            filled = np.full(
-                (*here.shape, *joined.shape[1:]), _filling(fill, joined.dtype, name), joined.dtype
+            mask = np.arange(self._width(name, int(sizes.max()))) < sizes[:, None]
+            joined = _join(rows, name)
+            padded = np.full(
+                (*mask.shape, *joined.shape[1:]),
+                _cast_padding(fill, joined.dtype, name),
+                joined.dtype,
             )
-            filled[here] = joined
-            out[name] = filled
+            padded[mask] = joined
+            out[name] = padded
             if name == first:
-                out[self._mask] = here.astype(np.int64)
+                out[self._mask] = mask.astype(np.int64)
         return out
 
     def _width(self, name: str, longest: int) -> int:
         if self._length is not None and longest > self._length:
             raise DataError(
-                f"field {name!r} has {longest} entries, and pad(length={self._length}) takes no "
-                "more"
+                f"field {name!r} has {longest} entries, more than pad(length={self._length}); "
+                "truncate it in a map before, or pad to a larger length"
             )
         return -(-(self._length or longest) // self._multiple) * self._multiple
 
@@ -155,20 +161,20 @@ class _Jag:
             rows = _rows(samples, name)
             offsets = np.zeros(len(rows) + 1, np.int64)
             np.cumsum([len(row) for row in rows], out=offsets[1:])
-            out[name] = Jagged(_joined(rows, name), offsets)
+            out[name] = Jagged(_join(rows, name), offsets)
         return out
 
 
 def _others(samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
-    """The fields that are collated as usual."""
+    """Collate the other fields as usual; check that all samples are mappings with the fields."""
     for number, sample in enumerate(samples):
         if not isinstance(sample, Mapping):
             raise DataError(
-                f"sample {number} in the batch is a {type(sample).__name__}; fields are of mappings"
+                f"sample {number} in the batch is a {type(sample).__name__}; map it to a dict first"
             )
-        if lacks := [name for name in fields if name not in sample]:
+        if missing := [name for name in fields if name not in sample]:
             raise DataError(
-                f"sample {number} in the batch lacks {lacks[0]!r}; it has {list(sample)}"  # pyright: ignore[reportUnknownArgumentType]
+                f"sample {number} in the batch lacks {missing[0]!r}; it has {list(sample)}"  # pyright: ignore[reportUnknownArgumentType]
             )
     rows = cast("Sequence[Mapping[str, Any]]", samples)
     others = [{name: value for name, value in row.items() if name not in fields} for row in rows]
@@ -192,15 +198,15 @@ def _rows(samples: Sequence[Any], name: str) -> list[Array]:
     return rows
 
 
-def _joined(rows: Sequence[Array], name: str) -> Array:
-    """The rows one behind the other, in their common dtype. Empty rows tell no dtype."""
-    some = {place: row for place, row in enumerate(rows) if row.size}
-    if not some:
+def _join(rows: Sequence[Array], name: str) -> Array:
+    """Concatenate rows in their common dtype; empty rows imply no dtype."""
+    nonempty = {place: row for place, row in enumerate(rows) if row.size}
+    if not nonempty:
         return next((row for row in rows if not is_untyped(row)), _EMPTY)
     try:
-        return concatenate([*some.values()])
+        return concatenate([*nonempty.values()])
     except InexactError as error:
-        place = [*some][error.place]
+        place = [*nonempty][error.place]
         message = f"field {name!r} of sample {place} in the batch: {error}; give all samples one type in a map before"
         raise DataError(message, part=(place,)) from None
     except ValueError as error:
@@ -209,9 +215,11 @@ def _joined(rows: Sequence[Array], name: str) -> Array:
         ) from error
 
 
-def _filling(fill: float, dtype: np.dtype[Any], name: str) -> float:
-    """What a field is filled with; an error where its dtype does not have it."""
+def _cast_padding(fill: float, dtype: np.dtype[Any], name: str) -> float:
+    """Convert the padding value to the dtype of its field."""
     try:
         return held(fill, dtype)
     except OverflowError as error:
-        raise DataError(f"field {name!r}: {error}, with which pad() is to fill it") from None
+        raise DataError(
+            f"field {name!r}: {error}, which is the padding value of pad(); give another value"
+        ) from None

@@ -1,4 +1,4 @@
-"""Keyed randomness: every random number is a pure function of a key. Nothing here has state.
+"""Keyed randomness: every random number is a pure function of a key; there is no state.
 
 A key is 64 bits hashed from names and numbers (`key_of`). From a key come hashes of integers
 (`hash64`), permutations that are computed element by element and can be inverted (`permute`,
@@ -27,9 +27,7 @@ Words = npt.NDArray[np.uint64]
 _SMALL = 8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
 FEISTEL = _SMALL + 1
 _ROUNDS = 6
-_TABLE = (
-    1 << 11
-)  # half-domains up to here have their round functions tabulated: worth it for many short calls
+_TABLE = 1 << 11  # half-domains up to this size use tables of the round functions, for short calls
 GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -50,20 +48,19 @@ def key_of(*parts: int | str) -> int:
 
 
 def key_of_pass(key: int, epoch: int) -> int:
-    """The key that a step has in a pass: its own in the first, another one in each that follows."""
+    """Return the key of a step in a pass: its own key in the first pass, else a derived key."""
     return key_of(key, epoch) if epoch else key
 
 
 def keys_of(names: Iterable[str]) -> Words:
-    """A 64-bit key for each of many names."""
+    """Return a 64-bit key for each name."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
 def mix64(x: Words) -> Words:
-    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words that looks
-    random."""
-    out = x >> np.uint64(30)  # in place from here on: this is where time goes
+    """Mix 64-bit words by the finalizer of SplitMix64 (Steele, Lea, Flood 2014), a bijection."""
+    out = x >> np.uint64(30)  # in place from here, as this is a hot loop
     out ^= x
     out *= np.uint64(0xBF58476D1CE4E5B9)
     out ^= out >> np.uint64(27)
@@ -73,19 +70,18 @@ def mix64(x: Words) -> Words:
 
 
 def hash64(key: int, counters: Ints) -> Words:
-    """The hash of each counter under a key: uint64, the same shape."""
+    """Hash counters under a key: uint64, the same shape."""
     first = mix64(np.asarray([(key + GOLDEN) & _MASK], np.uint64))
     return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN) + first)
 
 
 def pick(key: int, counter: int, n: int) -> int:
-    """A uniform integer in `[0, n)`, the `counter`-th under a key."""
+    """Return a uniform integer in `[0, n)`, the `counter`-th under a key."""
     return int(key_of(key, counter) * n >> 64)
 
 
 def generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
-    """A NumPy generator for one sample: Philox, keyed, so equal for every worker and every
-    resume."""
+    """Return the NumPy generator of a sample: keyed Philox, equal on all workers and resumes."""
     first = key_of(key, epoch, index, part)
     return np.random.Generator(np.random.Philox(key=first))
 
@@ -94,8 +90,7 @@ def generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Gene
 
 
 def permute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
-    """Where a random permutation of `range(n)` puts each `x`; `tweak` chooses another permutation
-    (an epoch, say).
+    """Apply a random permutation of `range(n)`; each `tweak`, such as an epoch, has its own.
 
     Exact for every `n` up to 2^62, O(1) memory, about 30 ns a position. Up to 8,192 the permutation
     sorts 64-bit hashes; above, it is a six-round Feistel network over `Z_a x Z_b` with `a*b` just
@@ -108,23 +103,22 @@ def permute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
 
 
 def unpermute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
-    """The inverse of `permute`: the positions at which the values `x` stand."""
+    """Apply the inverse of `permute`."""
     return _by_tweak(x, n, key, tweak, inverse=True)
 
 
 def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
-    """Whole permutations of `range(n)`, n <= 8192, one row per key: int64[len(keys), n]."""
+    """Return complete permutations of `range(n)`, n <= 8192: int64[len(keys), n]."""
     steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN))
     words = mix64(keys[:, None] + steps[None, :])
-    # The index rides in the low 13 bits, so no two words are equal and any sort gives the same
-    # result.
+    # The low 13 bits store the index, so words are distinct and every sort algorithm agrees.
     words = (words & np.uint64(~0x1FFF & _MASK)) | np.arange(n, dtype=np.uint64)
     words.sort(axis=1)
     return (words & np.uint64(0x1FFF)).astype(np.int64)
 
 
 def tweaked(key: int, tweaks: Ints) -> Words:
-    """One 64-bit key per tweak."""
+    """Return a 64-bit key for each tweak."""
     return hash64(key ^ 0x5DEECE66D, tweaks)
 
 
@@ -167,12 +161,12 @@ def _sides(n: int) -> tuple[int, int]:
 
 
 def _round(x: Ints, word: int, modulus: int) -> Ints:
-    """A random function from integers to `[0, modulus)`, keyed by a 64-bit word."""
-    return _rounded(x, np.uint64(word), np.uint64(modulus))
+    """Hash integers to `[0, modulus)`, keyed by a 64-bit word."""
+    return _round_each(x, np.uint64(word), np.uint64(modulus))
 
 
-def _rounded(x: Ints, word: Any, modulus: Any) -> Ints:
-    """The same, each perhaps with a word and a modulus of its own."""
+def _round_each(x: Ints, word: Any, modulus: Any) -> Ints:
+    """Hash integers to `[0, modulus)`, with a scalar or a vector of words and moduli."""
     high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
     high *= modulus
     return (high >> np.uint64(32)).view(np.int64)
@@ -196,13 +190,13 @@ def _tables(n: int, key: int, tweak: int) -> list[Ints]:
 
 @lru_cache(maxsize=1024)
 def _wrap(modulus: int) -> Ints:
-    """`x % modulus` for x below twice the modulus, as a table: cheaper than any arithmetic."""
+    """Tabulate `x % modulus` for x below twice the modulus; faster than arithmetic."""
     return np.arange(2 * modulus, dtype=np.int64) % modulus
 
 
 def _feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
     out = _pass(x, n, key, tweak, inverse)
-    # a*b exceeds n by less than a, so about one element in sqrt(n) lands outside and walks on.
+    # Cycle walking: a*b exceeds n by less than a, so about one element in sqrt(n) is repeated.
     while (outside := np.flatnonzero(out >= n)).size:
         out[outside] = _pass(out[outside], n, key, tweak, inverse)
     return out
@@ -211,7 +205,8 @@ def _feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
 def permute_each(
     x: Ints, which: Ints, sizes: Sequence[int], keys: Sequence[int], tweaks: Sequence[int]
 ) -> Ints:
-    """`permute` of some positions each under its own size, key and tweak, those numbered `which`.
+    """Apply `permute` to positions with different sizes, keys and tweaks, selected by `which`.
+
     Sizes are `FEISTEL` or more.
 
     >>> both = permute_each(np.asarray([5, 7]), np.asarray([1, 0]), [9_000, 10_000], [1, 2], [0, 3])
@@ -219,25 +214,23 @@ def permute_each(
     True
     """
     words = np.asarray(
-        [_rounds(*each) for each in zip(sizes, keys, tweaks, strict=True)], np.uint64
+        [_rounds(*settings) for settings in zip(sizes, keys, tweaks, strict=True)], np.uint64
     ).reshape(-1, _ROUNDS)
-    sides, n = (
-        np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2),
-        np.asarray(sizes, np.int64),
-    )
+    sides = np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2)
+    n = np.asarray(sizes, np.int64)
     out, todo = x.copy(), np.arange(len(x))
     while todo.size:
-        mine = which[todo]
-        a, b = sides[mine].T
+        rows = which[todo]
+        a, b = sides[rows].T
         left = out[todo] // b
         right = out[todo] - left * b
         for r in range(0, _ROUNDS, 2):
-            left = left + _rounded(right, words[mine, r], a.view(np.uint64))
+            left = left + _round_each(right, words[rows, r], a.view(np.uint64))
             left -= (left >= a) * a
-            right = right + _rounded(left, words[mine, r + 1], b.view(np.uint64))
+            right = right + _round_each(left, words[rows, r + 1], b.view(np.uint64))
             right -= (right >= b) * b
-        out[todo] = found = left * b + right
-        todo = todo[found >= n[mine]]
+        out[todo] = permuted = left * b + right
+        todo = todo[permuted >= n[rows]]
     return out
 
 

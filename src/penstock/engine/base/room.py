@@ -1,5 +1,4 @@
-"""Where large batches are put together: memory of one's own, or memory that a worker shares with
-its parent."""
+"""Shared buffers: memory in which a worker assembles large batches for its parent process."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ import numpy as np
 
 LARGE = 1 << 20
 rooms: list[Callable[[int], Any]] = [lambda size: None]
-"""The last of these says: uint8[size], or None for memory of one's own."""
+"""Allocators; the last one is in use. It returns uint8[size], or None for private memory."""
 
 
 def room_for(values: Sequence[Any]) -> Any:
-    """Where arrays of one shape can be joined along their first axis, if anywhere. They must be
-    bytes and nothing else,
-    all of one dtype: no objects, and no masks beside them.
+    """Allocate shared memory to join arrays of one shape along axis 0, or return None.
+
+    Arrays must be plain and of one dtype: no objects and no masks.
     """
     first: Any = values[0]
     size = len(values) * first.nbytes

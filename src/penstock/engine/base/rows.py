@@ -1,5 +1,4 @@
-"""Where samples come from, columnar: leaf, epoch and index of every sample behind a list of
-items."""
+"""Provenance in columns: leaf, epoch and index of every sample of a list of items."""
 
 from __future__ import annotations
 
@@ -11,19 +10,17 @@ import numpy as np
 from ...types import Ints
 
 HOLE = 0
-"""The mark of flat rows that cannot be read, and leave a hole where they stand. Nodes have other
-numbers."""
+"""The mark of unreadable flat rows, which leave a hole in their group. Nodes have other numbers."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """The provenance of `n` items as arrays, one entry per sample ("flat row").
+    """Provenance of `n` items as arrays, one entry per sample ("flat row").
 
-    An item that groups samples (a batch, a pack) owns several neighbouring flat rows. `levels`
-    holds the offsets of
-    such groups, outermost first: item `i` of a level owns entries `offsets[i]:offsets[i+1]` of the
-        next one. `part`
-    tells pieces of one sample apart. `marks` carries what single nodes noted about each flat row.
+    An item that groups samples (a batch, a packed row) owns neighbouring flat rows. `levels` has
+    the offsets of such groups, outermost first: item `i` of a level owns entries
+    `offsets[i]:offsets[i+1]` of the next level. `part` numbers the pieces of one sample. `marks`
+    has the annotations of nodes for each flat row.
     """
 
     leaf: Ints
@@ -37,7 +34,7 @@ class Rows:
         return len(self.levels[0]) - 1 if self.levels else len(self.leaf)
 
     def firsts(self) -> Ints:
-        """The flat row at which each item begins; one more entry for the end: int64[n + 1]."""
+        """Return the first flat row of each item, and the end: int64[n + 1]."""
         if not self.levels:
             return np.arange(len(self.leaf) + 1)
         first = self.levels[0]
@@ -46,14 +43,14 @@ class Rows:
         return first
 
     def first_of(self, item: int, part: Sequence[int] = ()) -> int:
-        """The flat row at which an item begins, or the part of it that is named level by level."""
+        """Return the first flat row of an item, or of a part of it, given by one index per level."""
         for depth, offsets in enumerate(self.levels):
             inner = part[depth] if depth < len(part) else 0
             item = min(int(offsets[item]) + inner, int(offsets[item + 1]) - 1)
         return item
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Items `start:stop`, as views."""
+        """Return items `start:stop`, as views."""
         levels: list[Ints] = []
         for offsets in self.levels:
             window = offsets[start : stop + 1]
@@ -62,7 +59,7 @@ class Rows:
         return self._columns(slice(start, stop), tuple(levels))
 
     def take(self, items: Ints) -> Rows:
-        """Any items in any order, as copies."""
+        """Return items in any order, as copies."""
         picks, levels = items, list[Ints]()
         for offsets in self.levels:
             starts = offsets[picks]
@@ -72,24 +69,23 @@ class Rows:
         return self._columns(picks, tuple(levels))
 
     def grouped(self, offsets: Ints) -> Rows:
-        """The same flat rows under one more level: item `i` becomes the old items
-        `offsets[i]:offsets[i+1]`."""
+        """Add an outermost level: item `i` groups the old items `offsets[i]:offsets[i+1]`."""
         return Rows(
             self.leaf, self.epoch, self.index, self.part, (offsets, *self.levels), self.marks
         )
 
     def ungrouped(self) -> Rows:
-        """Without the outermost level: the items of the groups, one after the other."""
+        """Remove the outermost level: return the items of all groups."""
         return Rows(self.leaf, self.epoch, self.index, self.part, self.levels[1:], self.marks)
 
     def deepened(self, depth: int) -> Rows:
-        """With `depth` levels: every flat row becomes a group of one as often as needed."""
+        """Extend to `depth` levels: wrap every flat row in groups of one."""
         ones = np.arange(len(self.leaf) + 1)
         extra = depth - len(self.levels)
         return self if extra == 0 else self._columns(slice(None), (*self.levels, *(ones,) * extra))
 
     def flattened(self, depth: int) -> Rows:
-        """The first `depth` levels only; the rest must be groups of one."""
+        """Keep the first `depth` levels; the others must be groups of one."""
         return (
             self if depth == len(self.levels) else self._columns(slice(None), self.levels[:depth])
         )
@@ -102,14 +98,14 @@ class Rows:
 
 
 def bounds_of(counts: Ints) -> Ints:
-    """Offsets of groups of these sizes: int64[n + 1], beginning with 0."""
+    """Return the offsets of groups of these sizes: int64[n + 1], beginning with 0."""
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Rows one after the other. Depths must be equal; a mark that some parts lack is 0 there."""
+    """Concatenate rows of equal depth; a mark that a part lacks is 0 there."""
     if len(parts) == 1:
         return parts[0]
     levels = tuple(
@@ -132,18 +128,18 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def placed_rows(parts: Sequence[Rows], order: Ints) -> Rows:
-    """Rows that were found part after part, in their order: `order` tells where each belongs."""
+    """Scatter the rows of several parts into one order: `order` has the target of each row."""
     if any(part.levels or part.marks for part in parts):
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return join_rows(parts).take(back)
     leaf, epoch, index, pieces = columns = np.empty((4, len(order)), np.int64)
-    for out, each in zip(columns, ("leaf", "epoch", "index", "part"), strict=True):
-        out[order] = np.concatenate([getattr(part, each) for part in parts])
+    for out, name in zip(columns, ("leaf", "epoch", "index", "part"), strict=True):
+        out[order] = np.concatenate([getattr(part, name) for part in parts])
     return Rows(leaf, epoch, index, pieces)
 
 
 def empty_rows(depth: int) -> Rows:
-    """No items."""
+    """Return rows without items."""
     none = np.zeros(0, np.int64)
     return Rows(none, none, none, none, (np.zeros(1, np.int64),) * depth)

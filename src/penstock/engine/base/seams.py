@@ -1,9 +1,9 @@
-"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads, time),
-`Screen` (waits).
+"""Interfaces to the system: `Store` (ranged reads), `Disk` (durable writes), `Sched` and `Screen`.
 
-Everything else on the run path is a pure function. The real seams are here; the simulator in
-`penstock.testing` puts its own in their place, and the same code then runs under torn writes, full
-disks, dead threads and reordered results. A lint test holds that nothing else touches them.
+`Sched` provides threads and time, `Screen` shows progress. All other code of a run is pure. The
+simulator in `penstock.testing` replaces these interfaces, so that the same code runs under torn
+writes, full disks, dead threads and reordered results. A lint test checks that no other module
+accesses the system.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from .thread_pool import Task, ThreadPool
 from .urls import is_url
 
 _PIECE = 1 << 20  # bytes read at once of a file whose size is limited
-_ONE = 1 << 30  # bytes that the system gives at once
+_MAX_READ = 1 << 30  # bytes that the system returns at once
 
 
 class Stat(NamedTuple):
-    """What identifies a version of a file: its size in bytes, its modification time in nanoseconds,
-    its number in the file system, and when anything of it was last changed. Of what lies in a store
-    there is no time, but a digest of its etag, below 0.
+    """Identity of a version of a file.
+
+    The size in bytes, the modification time in nanoseconds, the inode, and the time of the last
+    change of its metadata. An object in a store has a negative digest of its etag as time.
     """
 
     size: int
@@ -45,8 +46,10 @@ class Stat(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Something in a folder: its path, whether it is a file (or a link to one), and whether it is a
-    link. Of what is neither a file nor a folder, `odd` says what it is."""
+    """Entry of a folder: its path, whether it is a file (or a link to one), and whether a link.
+
+    `odd` describes an entry that is neither a file nor a folder.
+    """
 
     path: str
     file: bool
@@ -55,7 +58,7 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """Read-only data: what is there, which version, and byte ranges of it."""
+    """Read-only storage: listing, versions, and ranged reads."""
 
     def list(self, pattern: str, /) -> list[Entry]: ...
     def stat(self, path: str, /) -> Stat: ...
@@ -64,7 +67,7 @@ class Store(Protocol):
 
 
 class Disk(Protocol):
-    """Files we write ourselves: small, replaced whole, never half there."""
+    """Writable storage for small files, replaced atomically."""
 
     def list(self, folder: Path, /) -> list[str]: ...
     def read(self, path: Path, limit: int | None = None, /) -> bytes: ...
@@ -81,15 +84,14 @@ class Disk(Protocol):
 
 
 class Hands(Protocol):
-    """Some threads that compute tasks; results are asked for one by one. `close` waits for at most
-    so many seconds."""
+    """Thread pool for tasks; `close` waits up to a number of seconds."""
 
     def submit(self, task: Callable[[], Any], /) -> Task: ...
     def close(self, seconds: float | None = None, /) -> None: ...
 
 
 class Sched(Protocol):
-    """Who computes, and what time it is."""
+    """Scheduler: threads and time."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
@@ -97,8 +99,7 @@ class Sched(Protocol):
 
 
 class Screen(Protocol):
-    """Where people see what takes long: lines, each of one piece of work, and how many seconds to
-    wait between them."""
+    """Display of progress: a line per task, at intervals of `every()` seconds."""
 
     def every(self) -> float: ...
     def show(self, work: object, line: str, over: bool, /) -> None: ...
@@ -108,7 +109,7 @@ class LocalStore:
     """Files of this machine."""
 
     def list(self, pattern: str, /) -> list[Entry]:
-        """What fits a glob, sorted: its folders are listed, what lies in them is not looked at."""
+        """Return the sorted matches of a glob; folders are listed, but not entered."""
         import fnmatch
         import glob
 
@@ -116,24 +117,22 @@ class LocalStore:
         if name == "**":
             above, name = pattern, "*"
         folders = glob.glob(f"{above}/", recursive=True) if glob.has_magic(above) else [above]
-        found = list[Entry]()
+        entries = list[Entry]()
         for folder in folders:
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
                 os.scandir(folder or ".") as inside,
             ):
-                for one in inside:
-                    if fnmatch.fnmatch(one.name, name) and (name[0] == "." or one.name[0] != "."):
-                        path, link = os.path.join(folder, one.name), one.is_symlink()
-                        odd = "" if one.is_file() or one.is_dir() else kind_of(path)
-                        found.append(Entry(path, one.is_file(), link, odd))
-        return sorted(found)
+                for item in inside:
+                    if fnmatch.fnmatch(item.name, name) and (name[0] == "." or item.name[0] != "."):
+                        path, link = os.path.join(folder, item.name), item.is_symlink()
+                        odd = "" if item.is_file() or item.is_dir() else kind_of(path)
+                        entries.append(Entry(path, item.is_file(), link, odd))
+        return sorted(entries)
 
     def stat(self, path: str, /) -> Stat:
-        found = os.stat(path)
-        return Stat(
-            found.st_size, found.st_mtime_ns, found.st_ino & (1 << 63) - 1, found.st_ctime_ns
-        )
+        info = os.stat(path)
+        return Stat(info.st_size, info.st_mtime_ns, info.st_ino & (1 << 63) - 1, info.st_ctime_ns)
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
         with open(path, "rb") as file:
@@ -145,7 +144,7 @@ class LocalStore:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return [
-                os.pread(handle, size, at) if size <= _ONE else self.read(path, at, size)
+                os.pread(handle, size, at) if size <= _MAX_READ else self.read(path, at, size)
                 for at, size in ranges
             ]
         finally:
@@ -153,7 +152,7 @@ class LocalStore:
 
 
 def kind_of(path: str) -> str:
-    """What something is that is no file: in words."""
+    """Describe a path that is no regular file, in words."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -163,8 +162,7 @@ def kind_of(path: str) -> str:
 
 
 def read_within(path: str, limit: int) -> bytes:
-    """Read a whole file of a store or of this machine; `OSError` for what is no file, or larger
-    than `limit` bytes."""
+    """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
     store = world.store
     if isinstance(store, LocalStore) or not is_url(path):
         return read_regular(Path(path), limit)
@@ -174,16 +172,15 @@ def read_within(path: str, limit: int) -> bytes:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Read a file of this machine, at most `limit` bytes; a pipe or a device is refused, and not
-    waited for."""
+    """Read a local file of at most `limit` bytes; pipes and devices raise without waiting."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, f"it is {kind_of(str(path))}, not a file", str(path))
-        if found.st_size > limit:
-            raise too_large(str(path), found.st_size, limit)
+        if info.st_size > limit:
+            raise too_large(str(path), info.st_size, limit)
         data = bytearray()
-        while piece := file.read(_PIECE):  # of /proc no size is told
+        while piece := file.read(_PIECE):  # files of /proc report size 0
             data += piece
             if len(data) > limit:
                 raise too_large(str(path), len(data), limit)
@@ -191,17 +188,17 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def too_large(path: str, size: int, limit: int) -> OSError:
-    """Return the error for a file that is larger than such a file can be."""
+    """Return the error for a file that exceeds its limit."""
     return OSError(
         errno.EFBIG, f"it has {size:,} bytes, and at most {limit:,} are read of such a file", path
     )
 
 
 class LocalDisk:
-    """The file system, with the calls that make a write survive a crash."""
+    """The local file system, with durable writes."""
 
     def list(self, folder: Path, /) -> list[str]:
-        """The names in a folder, sorted; none in one that is not there."""
+        """Return the sorted names in a folder; a missing folder is empty."""
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
@@ -231,20 +228,20 @@ class LocalDisk:
         os.utime(path)
 
     def free(self, path: Path, /) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        info = os.statvfs(path)
+        return info.f_bavail * info.f_frsize
 
     @contextlib.contextmanager
     def create(self, target: Path, alone: bool, /) -> Generator[BinaryIO]:
-        """A new file, which is at `target` once the block ended well, whole and durable; before
-        that it has no name
-        where the system can do so, and nothing of it outlives this process. `alone`: nobody else
-            makes it now.
+        """Create a file that appears at `target` atomically and durably when the block ends.
+
+        Until then the file has no name, if the system supports that, so a crash leaves nothing
+        behind. `alone` promises that no other process creates the file now.
         """
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = target.with_name(f".{target.name}.{'' if alone else os.urandom(4).hex()}tmp")
         if alone:
-            self.unlink(name)  # of a process that was killed
+            self.unlink(name)  # the leftover of a killed process
         nameless = -1
         with contextlib.suppress(OSError, AttributeError):
             if os.path.isdir("/proc/self/fd"):
@@ -254,7 +251,7 @@ class LocalDisk:
                 yield file
                 file.flush()
                 self.sync(name if nameless < 0 else Path(f"/proc/self/fd/{nameless}"))
-                if nameless < 0 or not _named(nameless, target, name):
+                if nameless < 0 or not _link_or_name(nameless, target, name):
                     self.replace(name, target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -263,21 +260,20 @@ class LocalDisk:
         self.sync(target.parent)
 
     def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]:
-        """One thread of one process of this machine at a time, where the file system can tell:
-        whether it could.
+        """Lock a file or folder for one thread of one process of this machine.
 
-        The file or folder itself is locked, so nothing is made for it, and the lock goes with its
-        process.
+        The context value is False if the file system has no locks. The file or folder itself is
+        locked, so no lock file is needed, and the lock ends with its process.
         """
         return _FileLock(path)
 
 
 class _FileLock:
-    """A lock of a file or folder.
+    """Lock of a file or folder.
 
-    An interrupt that comes when it was just taken, or is about to be let go, may leave it locked
-    for as long as the exception is kept. A thread that takes it again lets that one go first, as
-    none takes a lock twice.
+    An interrupt just after locking, or just before unlocking, may leave the file locked while the
+    exception exists. A thread that locks the file again releases that lock first, as no thread
+    nests locks.
     """
 
     _taken: ClassVar[dict[tuple[str, int], _FileLock]] = {}
@@ -286,14 +282,13 @@ class _FileLock:
         self._path, self._key, self._handles = path, (str(path), thread()), list[int]()
 
     def __enter__(self) -> bool:
-        if (left := self._taken.get(self._key)) is not None:
-            left._close()
+        if (leftover := self._taken.get(self._key)) is not None:
+            leftover._close()
         self._taken[self._key] = self
         try:
-            how = os.O_RDONLY | os.O_NONBLOCK  # a pipe would be waited for
-            self._handles.extend(
-                map(os.open, [self._path], [how])
-            )  # opened and kept in one call of C
+            flags = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would block
+            # Opened and stored in one C call, which no interrupt can divide.
+            self._handles.extend(map(os.open, [self._path], [flags]))
             hold(self._handles[0], self._path)
             return True
         except (OSError, ImportError):
@@ -309,9 +304,9 @@ class _FileLock:
             with contextlib.suppress(ImportError):
                 import fcntl
 
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too
-            nothing = list[int]()
-            self._handles = nothing  # and no interrupt comes before it is closed
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process shares the lock
+            empty = list[int]()
+            self._handles = empty  # no interrupt can come between this store and the close
             os.close(handle)
         self._taken.pop(self._key, None)
 
@@ -319,8 +314,8 @@ class _FileLock:
         self._close()
 
 
-def _named(handle: int, target: Path, name: Path) -> bool:
-    """Give a file without a name its place, if there is nothing yet; else `name`."""
+def _link_or_name(handle: int, target: Path, name: Path) -> bool:
+    """Link an unnamed file to `target`; if that exists, link it to `name` and return False."""
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.link(f"/proc/self/fd/{handle}", target.name, dst_dir_fd=folder)
@@ -333,7 +328,7 @@ def _named(handle: int, target: Path, name: Path) -> bool:
 
 
 class LocalSched:
-    """Threads of this process, and its monotonic clock."""
+    """Threads of this process, and the monotonic clock."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -346,40 +341,38 @@ class LocalSched:
 
 
 class LocalScreen:
-    """One line that is written over in a terminal or a notebook, lines of a log elsewhere;
-    `PENSTOCK_PROGRESS=0` turns both off."""
+    """Progress as an overwritten line in a terminal or a notebook, else as log lines.
+
+    `PENSTOCK_PROGRESS=0` disables both.
+    """
 
     def __init__(self) -> None:
         self._lines, self._wide, self._lock = dict[int, str](), 0, threading.Lock()
 
     def every(self) -> float:
-        return (
-            math.inf if environment("PENSTOCK_PROGRESS") == "0" else 0.2 if _overwritten() else 10.0
-        )
+        return math.inf if environment("PENSTOCK_PROGRESS") == "0" else 0.2 if _terminal() else 10.0
 
     def show(self, work: object, line: str, over: bool, /) -> None:
         if math.isinf(self.every()):
             return
-        with (
-            self._lock,
-            contextlib.suppress(OSError, ValueError),
-        ):  # a terminal that is gone stops no work
+        # A closed terminal must not stop the work.
+        with self._lock, contextlib.suppress(OSError, ValueError):
             self._lines[id(work)] = line
             if over:
                 del self._lines[id(work)]
-            if stream := _overwritten():
+            if stream := _terminal():
                 text = " | ".join(self._lines.values())[: shutil.get_terminal_size().columns - 1]
                 stream.write("\r" + text.ljust(self._wide) + ("" if text else "\r"))
                 stream.flush()
                 self._wide = len(text)
             elif (log := logging.getLogger("penstock")).hasHandlers():
                 log.info("%s", line)
-            else:  # who set up no logging sees it all the same
+            else:  # without logging, write to stderr
                 sys.stderr.write(f"{line}\n")
 
 
-def _overwritten() -> Any:
-    """The terminal or the notebook that shows lines of this process alone, if there is one."""
+def _terminal() -> Any:
+    """Return the stream of a terminal or notebook with only this process, or None."""
     if place()[1] > 1:
         return None
     if sys.stderr and sys.stderr.isatty():
@@ -390,7 +383,7 @@ def _overwritten() -> Any:
 
 @dataclass
 class World:
-    """The seams in use. Real by default; `pretend` swaps them for a test."""
+    """The interfaces in use; `pretend` replaces them in tests."""
 
     store: Store
     disk: Disk
@@ -409,10 +402,10 @@ def pretend(
     sched: Sched | None = None,
     screen: Screen | None = None,
 ) -> Generator[None]:
-    """Run a block on other seams: a simulated disk that tears writes, a scheduler that reorders."""
+    """Run a block with other interfaces, such as a disk that tears writes."""
     before = dict(vars(world))
-    given = {"store": store, "disk": disk, "sched": sched, "screen": screen}
-    vars(world).update({name: seam for name, seam in given.items() if seam is not None})
+    seams = {"store": store, "disk": disk, "sched": sched, "screen": screen}
+    vars(world).update({name: seam for name, seam in seams.items() if seam is not None})
     try:
         yield
     finally:
@@ -420,11 +413,10 @@ def pretend(
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a crash at any point leaves the old one or the new one, never neither,
-    never a part.
+    """Write a file atomically: after a crash the old or the new version exists, never a part.
 
-    Temporary file beside it, fsync, rename, fsync of the folder; the temporary file goes on any
-    error.
+    The steps are: temporary file in the same folder, fsync, rename, fsync of the folder. After an
+    error the temporary file is removed.
     """
     disk = world.disk
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")

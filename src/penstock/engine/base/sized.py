@@ -1,4 +1,4 @@
-"""Lengths that are there or not."""
+"""A `__len__` that is absent for objects without a known length."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Measure = TypeVar("Measure", bound=Callable[[Any], int])
 
 
 def where_known(measure: Measure) -> Measure:
-    """A `__len__` that is missing where there is no length: trainers ask `hasattr(x, "__len__")`.
-    `len(x)` says why.
+    """Decorate a `__len__` so that it is absent if it raises `TypeError`.
+
+    Trainers check `hasattr(x, "__len__")`; `len(x)` still raises with the reason.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence("abc")
@@ -35,4 +36,4 @@ class _Length(property):
 
 
 class _NoLength(IndexedError, AttributeError):
-    """Both of what Python asks for: a missing name, and what has no `len`."""
+    """Error for both protocols of Python: a missing attribute, and an object without length."""

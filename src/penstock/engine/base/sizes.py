@@ -1,4 +1,4 @@
-"""Lengths of samples, that lie in memory or are worked out when asked for."""
+"""Lengths of samples, stored in memory or computed at access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 18  # samples looked up at a time
 
 @dataclass(frozen=True)
 class ByIndex:
-    """Lengths as a function of the numbers of samples, of which there are `many`; nothing is held.
+    """Lengths as a function of the indices of `many` samples; nothing is stored.
 
     >>> ByIndex(lambda index: index % 3 + 1, 1 << 40)[5:8].tolist()
     [3, 1, 2]
@@ -28,14 +28,14 @@ class ByIndex:
     def __len__(self) -> int:
         return self.many
 
-    def __getitem__(self, where: Any, /) -> Any:
-        index = np.arange(*where.indices(self.many)) if isinstance(where, slice) else where
+    def __getitem__(self, indices: Any, /) -> Any:
+        index = np.arange(*indices.indices(self.many)) if isinstance(indices, slice) else indices
         return np.asarray(self.length_of(index))
 
 
 @dataclass(frozen=True)
 class Spaced:
-    """Lengths as what lies between offsets, of which there is one more; they are not copied.
+    """Lengths as differences of `n + 1` offsets, which are not copied.
 
     >>> Spaced(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
     [5, 4]
@@ -46,20 +46,20 @@ class Spaced:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, where: Any, /) -> Any:
-        if isinstance(where, slice):
-            start, stop, step = where.indices(len(self))
+    def __getitem__(self, indices: Any, /) -> Any:
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(len(self))
             if step == 1:
                 return np.diff(self.offsets[start : max(start, stop) + 1]).astype(
                     np.int64, copy=False
                 )
-            where = np.arange(start, stop, step)
-        return (self.offsets[where + 1] - self.offsets[where]).astype(np.int64, copy=False)
+            indices = np.arange(start, stop, step)
+        return (self.offsets[indices + 1] - self.offsets[indices]).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Lengths as what lies between the ends that are given when asked for, the first from 0 on."""
+    """Lengths as differences of end offsets, which a function returns; the first starts at 0."""
 
     ends: Callable[[], Ints]
     many: int
@@ -67,19 +67,19 @@ class Ends:
     def __len__(self) -> int:
         return self.many
 
-    def __getitem__(self, where: Any, /) -> Any:
+    def __getitem__(self, indices: Any, /) -> Any:
         ends = self.ends()
-        if isinstance(where, slice):
-            start, stop, step = where.indices(self.many)
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(self.many)
             if step == 1:
                 return np.diff(ends[start:stop], prepend=ends[start - 1] if start else 0)
-            where = np.arange(start, stop, step)
-        return ends[where] - np.where(where > 0, ends[where - 1], 0)
+            indices = np.arange(start, stop, step)
+        return ends[indices] - np.where(indices > 0, ends[indices - 1], 0)
 
 
 @dataclass(frozen=True)
 class Chained:
-    """Lengths of several parts, one after the other."""
+    """Concatenated lengths of several parts."""
 
     parts: tuple[Sizes, ...]
 
@@ -90,32 +90,32 @@ class Chained:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, where: Any, /) -> Any:
-        if isinstance(where, slice):
-            start, stop, step = where.indices(len(self))
+    def __getitem__(self, indices: Any, /) -> Any:
+        if isinstance(indices, slice):
+            start, stop, step = indices.indices(len(self))
             if step == 1:
-                each = zip(self._starts.tolist(), self.parts, strict=False)
-                found = [
-                    part[max(start - at, 0) : max(stop - at, 0)] for at, part in each if at < stop
+                parts = zip(self._starts.tolist(), self.parts, strict=False)
+                slices = [
+                    part[max(start - at, 0) : max(stop - at, 0)] for at, part in parts if at < stop
                 ]
-                return np.concatenate([np.zeros(0, np.int64), *found])
-            where = np.arange(start, stop, step)
-        index: Ints = np.atleast_1d(where)
-        if np.ndim(where) == 0:
+                return np.concatenate([np.zeros(0, np.int64), *slices])
+            indices = np.arange(start, stop, step)
+        index: Ints = np.atleast_1d(indices)
+        if np.ndim(indices) == 0:
             return self[index][0]
         part, out = (
             np.searchsorted(self._starts, index, side="right") - 1,
             np.empty(len(index), np.int64),
         )
         for i in np.flatnonzero(np.bincount(part, minlength=1)).tolist():
-            mine = part == i
-            out[mine] = self.parts[i][index[mine] - self._starts[i]]
+            members = part == i
+            out[members] = self.parts[i][index[members] - self._starts[i]]
         return out
 
 
 @dataclass(frozen=True)
 class Capped:
-    """Lengths of which no more than `most` counts."""
+    """Lengths capped at `most`."""
 
     sizes: Sizes
     most: int
@@ -123,26 +123,26 @@ class Capped:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return np.minimum(self.sizes[where], self.most)
+    def __getitem__(self, indices: Any, /) -> Any:
+        return np.minimum(self.sizes[indices], self.most)
 
 
 @dataclass(frozen=True)
 class IsEmpty:
-    """1 where a length is 0, else 0."""
+    """Indicator of empty samples: 1 if a length is 0, else 0."""
 
     sizes: Sizes
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return (self.sizes[where] == 0).astype(np.int64)
+    def __getitem__(self, indices: Any, /) -> Any:
+        return (self.sizes[indices] == 0).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Derived:
-    """Lengths made of other lengths, those that are asked for.
+    """Lengths computed from other lengths at access.
 
     >>> Derived(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
     [2, 4]
@@ -154,16 +154,16 @@ class Derived:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, where: Any, /) -> Any:
-        return self.make(self.sizes[where])
+    def __getitem__(self, indices: Any, /) -> Any:
+        return self.make(self.sizes[indices])
 
 
 def chunks(sizes: Sizes) -> Iterator[Ints]:
-    """All lengths, some at a time."""
+    """Iterate over all lengths in chunks."""
     for start in range(0, len(sizes), CHUNK):
         yield sizes[start : start + CHUNK]
 
 
 def total(sizes: Sizes) -> int:
-    """The sum of all lengths."""
+    """Return the sum of all lengths."""
     return sum(int(part.sum(dtype=np.int64)) for part in chunks(sizes))

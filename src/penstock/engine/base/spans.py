@@ -1,5 +1,4 @@
-"""Documents as stretches of a few long arrays: none is cut out before it is known which part of it
-is wanted."""
+"""Documents as ranges of a few large arrays, sliced only when a part is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Array = npt.NDArray[Any]
 
 @runtime_checkable
 class Stored(Protocol):
-    """A source whose documents lie end to end; None where they do not."""
+    """Source whose documents are ranges of large arrays; `spans` returns None otherwise."""
 
     def spans(self, indices: Ints, /) -> Spans | None: ...
 
@@ -49,22 +48,19 @@ class Spans(Sequence[Array]):
         return self.stores[int(self.which[index])][int(self.begins[index]) : int(self.ends[index])]
 
     def parts(self, some: slice, starts: Ints, stops: Ints) -> list[Array]:
-        """Of some documents the tokens from where to where; what is beyond their ends is not
-        there."""
+        """Return the tokens `starts:stops` of some documents, limited by their ends."""
         begins = self.begins[some]
-        froms, untils = (
-            (begins + starts).tolist(),
-            np.minimum(begins + stops, self.ends[some]).tolist(),
-        )
+        lows = (begins + starts).tolist()
+        highs = np.minimum(begins + stops, self.ends[some]).tolist()
         if len(self.stores) == 1:
             store = self.stores[0]
-            return [store[a:b] for a, b in zip(froms, untils, strict=True)]
+            return [store[a:b] for a, b in zip(lows, highs, strict=True)]
         stores = map(self.stores.__getitem__, self.which[some].tolist())
-        return [store[a:b] for store, a, b in zip(stores, froms, untils, strict=True)]
+        return [store[a:b] for store, a, b in zip(stores, lows, highs, strict=True)]
 
     @property
     def plain(self) -> bool:
-        """True if all stores hold vectors of integers, or vectors of one other dtype."""
+        """Whether all stores hold vectors of integers, or vectors of one other dtype."""
         return {*map(type, self.stores)} == {np.ndarray} and are_alike(self.stores)
 
 
@@ -77,7 +73,7 @@ def are_alike(arrays: Sequence[Array]) -> bool:
 
 
 def join_spans(parts: Sequence[Spans], order: Ints) -> Spans:
-    """Some of each one after the other, then put where they belong."""
+    """Concatenate spans and scatter them: `order` has the target of each document."""
     if len(parts) == 1:
         return parts[0]
     stores = [store for part in parts for store in part.stores]

@@ -1,4 +1,4 @@
-"""One spelling for every JSON value, and its digest."""
+"""Canonical JSON, and its digest."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CANONICAL = json.JSONEncoder(
 
 
 def canonical(tree: Json) -> bytes:
-    """One spelling for every JSON value."""
+    """Encode a JSON value canonically, with sorted keys."""
     return _CANONICAL.encode(tree).encode()
 
 
 def fingerprint(description: Json) -> str:
-    """Sixteen hex digits of what a pipeline is."""
+    """Return the digest of a description: sixteen hex digits."""
     return hashlib.blake2b(canonical(description), digest_size=8).hexdigest()

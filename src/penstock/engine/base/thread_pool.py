@@ -1,12 +1,11 @@
 """A thread pool that is safe for a main thread that signals interrupt.
 
-CPython runs signal handlers on the main thread, after a call or a backward jump, and raises there
-what a handler raises (`KeyboardInterrupt`). Inside `Condition`, `Event`,
-`concurrent.futures.Future` and `Thread.start`, which are Python
-code, such an exception leaves a lock held forever. So the thread that submits and waits takes no
-    such lock: it uses
-queues written in C, which are reentrant, and attribute stores. Between a store and the end of the
-next C call no handler runs, so the pair is atomic.
+CPython runs signal handlers on the main thread, after a call or a backward jump, and raises their
+exceptions (`KeyboardInterrupt`) there. `Condition`, `Event`, `concurrent.futures.Future` and
+`Thread.start` are Python code, in which such an exception leaves a lock held forever. So the thread
+that submits and waits uses no such lock, but queues written in C, which are reentrant, and
+attribute stores. No handler runs between a store and the end of the next C call, so the pair is
+atomic.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _JOIN_SECONDS = 1.0  # for a thread whose function has returned
 
 
 class Future:
-    """A result that one thread sets and other threads wait for."""
+    """Result that one thread sets and other threads wait for."""
 
     def __init__(self) -> None:
         self._outcome: tuple[Any, BaseException | None] | None = None
@@ -43,23 +42,24 @@ class Future:
         return self._outcome is not None and self._outcome[1] is not None
 
     def finish(self, value: Any, error: BaseException | None = None) -> None:
-        """Set the result or the error, and wake all threads that wait."""
+        """Set the result or the error, and wake all waiting threads."""
         self._outcome = value, error
         with suppress(IndexError):
             while True:
                 self._waiters.popleft().put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the result, at most so many seconds; return whether it is there.
+        """Wait for the result, with a timeout in seconds; return whether it exists.
 
         Raises:
-            RuntimeError: in a process that was forked after the work began, which has no thread
-                that does it.
+            RuntimeError: in a process that was forked after the work began, as the thread that
+                computes it is in the parent.
         """
         if self._outcome is None:
             if self._process != os.getpid():
                 raise RuntimeError(
-                    "this process was forked while a thread of its parent computed this"
+                    "this process was forked while a thread of its parent computed this result; "
+                    "compute it again here"
                 )
             wakeup = SimpleQueue[None]()
             self._waiters.append(wakeup)
@@ -78,11 +78,11 @@ class Future:
         try:
             raise error
         finally:
-            del self, error  # the traceback would keep this frame, and the frame the error
+            del self, error  # avoid a reference cycle of traceback, frame and error
 
 
 class Task(Future):
-    """A function call that a thread makes."""
+    """Function call that runs on a thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__()
@@ -90,11 +90,11 @@ class Task(Future):
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Skip the call if it has not begun. Threads that wait get a `CancelledError`."""
+        """Skip the call if it has not begun; waiting threads get a `CancelledError`."""
         self.cancelled = True
 
     def run(self) -> None:
-        """Make the call, on the thread that computes."""
+        """Run the call, on the computing thread."""
         call, self._call = self._call, None
         if call is not None:
             self.finish(*((None, CancelledError()) if self.cancelled else _outcome(call)))
@@ -108,7 +108,7 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 class ThreadTask(Task):
-    """A call on a thread of its own. The program waits for it at exit, unless `daemon`."""
+    """Call on its own thread; the program waits for it at exit, unless `daemon`."""
 
     def __init__(self, call: Callable[[], Any], name: str, daemon: bool = False) -> None:
         super().__init__(call)
@@ -120,28 +120,27 @@ class ThreadTask(Task):
     def start(self) -> None:
         """Start the thread."""
         start, no_arguments = self._start, ()
-        self.started = True  # and no interrupt comes before the thread is there
+        self.started = True  # no interrupt can come between this store and the start
         start_new_thread(start, no_arguments)
 
     def _start(self) -> None:
-        """Start the thread from another one, which no signal interrupts: `Thread.start` waits for
-        an `Event`."""
+        """Start the thread from a helper thread, which no signal interrupts.
+
+        `Thread.start` waits for an `Event`, so it must not run on the main thread.
+        """
         try:
             self.thread.start()
-        except (
-            RuntimeError
-        ):  # the system has no room for one more thread, so this one makes the call
+        except RuntimeError:  # the limit of threads is reached, so this thread runs the call
             self.run()
 
     def join(self, seconds: float | None) -> None:
-        """Wait for the end of the thread, at most so many seconds."""
+        """Wait for the end of the thread, with a timeout in seconds."""
         if self.started and self.wait(seconds) and self.thread.ident:
             self.thread.join(_JOIN_SECONDS)
 
 
 class _Queue:
-    """The state that the threads of a pool share. They do not hold the pool, so an unused pool is
-    collected."""
+    """State shared by the threads of a pool; they do not reference the pool, so it is collected."""
 
     def __init__(self) -> None:
         self.tasks, self.wakeups, self.idle = (
@@ -154,17 +153,17 @@ class _Queue:
         self.pool: Callable[[], object | None] = object
 
     def is_abandoned(self) -> bool:
-        """Return whether the program ends, or no thread waits for the tasks any more."""
+        """Return whether the program ends, or no thread waits for the tasks."""
         return self.closed or _shutdown.begun or self.pool() is None
 
     def work(self) -> None:
-        """Run tasks until no more will come, on a thread of the pool."""
+        """Run tasks until the pool is abandoned, on a thread of the pool."""
         _queue_of_thread[get_ident()] = self
         try:
             while True:
                 self.wakeups.get()
                 with suppress(IndexError):
-                    while True:  # also a task without a wakeup, because of an interrupt
+                    while True:  # an interrupt may leave a task without a wakeup
                         task = self.tasks.popleft()
                         if self.is_abandoned():
                             task.cancel()
@@ -180,19 +179,18 @@ class _Queue:
 
 
 class ThreadPool:
-    """A pool of at most `workers` threads, which start when they are needed."""
+    """Pool of at most `workers` threads, started on demand."""
 
     def __init__(self, workers: int) -> None:
         self._workers, self._queue = workers, _Queue()
-        self._queue.pool = weakref.ref(
-            self, self._queue.wakeups.put
-        )  # written in C: the collector may call it anywhere
+        # The callback is C code, as the garbage collector may call it anywhere.
+        self._queue.pool = weakref.ref(self, self._queue.wakeups.put)
 
     def submit(self, call: Callable[[], Any], /) -> Task:
-        """Have a thread make a call."""
+        """Run a call on a thread of the pool."""
         queue, task = self._queue, Task(call)
         if queue.closed or _shutdown.begun:
-            raise RuntimeError("the threads have ended, and compute nothing any more")
+            raise RuntimeError("the thread pool is closed; open a new one")
         queue.tasks.append(task)
         queue.wakeups.put(None)
         if not queue.full:
@@ -211,15 +209,14 @@ class ThreadPool:
             queue.workers.append(worker)
             try:
                 worker.start()
-            except RuntimeError:  # the system has no room for it
+            except RuntimeError:  # the limit of threads is reached
                 worker.started = False
                 if len(queue.workers) == 1:
                     raise
         queue.full = len(queue.workers) >= self._workers
 
     def close(self, seconds: float | None = None, /) -> None:
-        """Cancel the tasks that have not begun, and wait for the others, at most so many
-        seconds."""
+        """Cancel the tasks that have not begun, and wait for the others, up to a timeout."""
         queue = self._queue
         queue.closed = True
         for task in list(queue.tasks):
@@ -227,7 +224,7 @@ class ThreadPool:
             task.run()
         queue.tasks.clear()
         queue.wakeups.put(None)
-        # The collector may close a pool on one of its own threads, which cannot wait for itself.
+        # The garbage collector may close a pool on its own thread, which cannot wait for itself.
         if _queue_of_thread.get(get_ident()) is queue or queue.process != os.getpid():
             return
         until = None if seconds is None else time.monotonic() + seconds
@@ -241,8 +238,7 @@ class _Shutdown:
     begun = False
 
     def begin(self) -> None:
-        """End all threads after the task that each runs. Requests to a store that is down are not
-        retried."""
+        """End all threads after their current task; storage requests are not retried."""
         self.begun = True
         for queue in list(_queue_of_thread.values()):
             queue.wakeups.put(None)
@@ -254,7 +250,6 @@ getattr(threading, "_register_atexit", atexit.register)(_shutdown.begin)
 
 
 def is_abandoned() -> bool:
-    """Return whether no thread waits any more for this thread's result: its pool is closed, or the
-    program ends."""
+    """Return whether no thread needs this thread's result, as its pool or the program ends."""
     queue = _queue_of_thread.get(get_ident())
     return _shutdown.begun or (queue is not None and queue.closed)

@@ -1,10 +1,8 @@
-"""Trees of arrays: samples and batches are dicts, tuples and dataclasses with arrays at their
-leaves.
+"""Trees of arrays: samples and batches as dicts, tuples and dataclasses with arrays as leaves.
 
-Two readings of a list: in a sample it is a node (`map_leaves`, `leaves`); in a batch it is a
-    column, one
-entry for each row, which is what `collate` makes of values that are no numbers (`leading`, `cut`,
-`join`).
+A list has two meanings. In a sample it is a node (`map_leaves`, `leaves`). In a batch it is a
+column with one entry per row, as `collate` creates for values that are no numbers (`leading`,
+`cut`, `join`).
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ T = TypeVar("T")
 
 
 class _Node(NamedTuple):
-    """A container taken apart: the path suffix and the value of each child, and how to put it
-    together again."""
+    """Decomposed container: path suffix and value of each child, and a constructor."""
 
     names: list[str]
     values: list[Any]
@@ -37,7 +34,7 @@ class _Node(NamedTuple):
 
 
 def _node(tree: Any, *, lists: bool) -> _Node | None:
-    """Take a container apart; `None` for a leaf."""
+    """Decompose a container; return `None` for a leaf."""
     kind = cast("Any", type(tree))
     if isinstance(tree, Mapping):
         items = cast("Mapping[Any, Any]", tree)
@@ -71,8 +68,9 @@ def _as_record(like: Any, names: list[str], values: Sequence[Any]) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> Any:
-    """Apply a function to every leaf of dicts, tuples, lists, named tuples and dataclasses; the
-    shape stays. With `lists=False` a list counts as a leaf.
+    """Apply a function to every leaf of a tree; with `lists=False` a list is a leaf.
+
+    Nodes are dicts, tuples, lists, named tuples and dataclasses.
 
     >>> map_leaves(lambda x: x + 1, {"a": 1, "b": (2, [3])})
     {'a': 2, 'b': (3, [4])}
@@ -86,7 +84,7 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> An
 
 
 def leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:
-    """The leaves with their paths; with `lists=False` a list counts as a leaf.
+    """Iterate over the leaves with their paths; with `lists=False` a list is a leaf.
 
     >>> list(leaves({"a": 1, "b": (2, [3])}))
     [('a', 1), ('b[0]', 2), ('b[1][0]', 3)]
@@ -107,9 +105,10 @@ def _walk(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
 
 
 def leading(tree: Any) -> int:
-    """The number of rows of a batch: the size of the leading axis, equal in all leaves.
+    """Return the number of rows of a batch: the size of the leading axis, equal in all leaves.
 
-    `DataError` names the leaf that has none, or another one.
+    Raises:
+        DataError: if a leaf has no leading axis, or another size.
 
     >>> leading({"x": np.zeros((4, 2)), "name": ["a", "b", "c", "d"]})
     4
@@ -124,8 +123,8 @@ def leading(tree: Any) -> int:
             )
         if size >= 0 and rows != size:
             raise DataError(
-                f"{_field(path)} has {rows} rows, {_field(owner)} has {size}; a batch has as many "
-                "in each"
+                f"{_field(path)} has {rows} rows, {_field(owner)} has {size}; give all fields of a "
+                "batch the same number of rows"
             )
         size, owner = rows, path
     if size < 0:
@@ -143,7 +142,7 @@ def _rows(leaf: Any) -> int | None:
 
 
 def cut(tree: Any, start: int, stop: int) -> Any:
-    """Rows `start` to `stop` of a batch; arrays are views, not copies.
+    """Slice rows `start:stop` of a batch; arrays are views.
 
     >>> cut({"x": np.arange(5), "name": list("abcde")}, 1, 3)
     {'x': array([1, 2]), 'name': ['b', 'c']}
@@ -157,7 +156,7 @@ def cut(tree: Any, start: int, stop: int) -> Any:
 
 
 def join(trees: Sequence[Any]) -> Any:
-    """Batches of one shape, one behind the other along axis 0. A single one is returned as it is.
+    """Concatenate batches of one structure along axis 0; a single batch is returned as is.
 
     >>> join([{"x": np.arange(2)}, {"x": np.arange(3)}])
     {'x': array([0, 1, 0, 1, 2])}
@@ -172,9 +171,9 @@ def _join(trees: Sequence[Any], path: str) -> Any:
         others = [_node(tree, lists=False) for tree in trees]
         for other in others:
             if other is None or sorted(other.names) != sorted(node.names):
-                found = "no container" if other is None else _names(other.names)
+                names = "no container" if other is None else _names(other.names)
                 raise DataError(
-                    f"{_field(path)} has {_names(node.names)} in one batch, {found} in another"
+                    f"{_field(path)} has {_names(node.names)} in one batch, {names} in another"
                 )
         if len({*node.names}) < len(node.names):
             raise DataError(f"{_field(path)} has keys that are spelled alike: {_names(node.names)}")
@@ -201,14 +200,15 @@ def _join(trees: Sequence[Any], path: str) -> Any:
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Make a batch of samples: a leading axis for every number and array, a list for everything
-    else.
+    """Stack samples into a batch: arrays get a leading axis, other values become lists.
 
-    Numbers give a vector of their natural dtype (int64, float64, bool), arrays of equal shape and
-    lists of numbers are stacked, dicts, tuples and dataclasses are collated field by field;
-    strings, bytes, `None` and other objects come in a list. Integers keep their value, as
-    `common_dtype` says. `DataError` names the field where shapes, keys or types differ, and an
-    integer that cannot be kept.
+    Numbers become a vector of their natural dtype (int64, float64, bool). Arrays of equal shape and
+    lists of numbers are stacked. Dicts, tuples and dataclasses are collated field by field.
+    Strings, bytes, `None` and other objects become a list. Integers keep their values, see
+    `common_dtype`.
+
+    Raises:
+        DataError: if shapes, keys or types of a field differ, or if an integer would change.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
@@ -220,8 +220,7 @@ def collate(samples: Sequence[Any]) -> Any:
 
 def _collate(values: Sequence[Any], path: str) -> Any:
     if type(values[0]) is int or type(values[0]) is float:
-        # The common case, decided by one call: a dtype that is no number's tells that something
-        # else was among them.
+        # Fast path: the dtype of one conversion shows if all values are numbers.
         try:
             numbers = exact_array(values)
         except InexactError as error:
@@ -264,7 +263,7 @@ def _collate(values: Sequence[Any], path: str) -> Any:
 
 
 def _family(kind: type[Any]) -> str:
-    """What kinds may stand in one column; a tuple or dataclass only with its own kind."""
+    """Return the family of a type; a column has values of one family."""
     if issubclass(kind, np.ndarray):
         return "array"
     if issubclass(kind, (str, bytes)):
@@ -281,7 +280,7 @@ def _family(kind: type[Any]) -> str:
 
 
 def _tensor() -> tuple[type[Any], ...]:
-    # A tensor cannot exist before torch is imported, so torch is never imported here.
+    # No tensor exists before torch is imported, so this module never imports torch.
     torch: Any = sys.modules.get("torch")
     return () if torch is None else (torch.Tensor,)
 
@@ -312,7 +311,7 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
             raise _inexact(path, error) from None
     if not shape:
         return np.stack(values)
-    # One concatenate and a reshape: numpy.stack makes a view of every array first.
+    # Faster than numpy.stack, which creates a view of every array first.
     return np.concatenate(values, out=room_for(values)).reshape(len(values), *shape)
 
 
@@ -323,17 +322,13 @@ def _tensors(values: Sequence[Any], path: str) -> Any:
         return cast("Any", sys.modules["torch"]).stack(exact_tensors(values))
     except InexactError as error:
         raise _inexact(path, error) from None
-    except (
-        RuntimeError,
-        NotImplementedError,
-    ) as error:  # dense beside sparse ones, types that torch does not join
+    except (RuntimeError, NotImplementedError) as error:  # dense and sparse, or unsupported types
         message = f"{_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
         raise DataError(f"{message}change them in a map before, or use collate=list") from error
 
 
 def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
-    """Return the tensors in one dtype, as torch promotes them; raise `InexactError` where that
-    rounds an integer."""
+    """Convert tensors to torch's promoted dtype; raise `InexactError` if an integer changes."""
     torch: Any = sys.modules["torch"]
     dtypes = {tensor.dtype for tensor in tensors}
     if any(str(dtype).startswith(("torch.qint", "torch.quint")) for dtype in dtypes):
@@ -346,15 +341,15 @@ def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex
     ]
     if floats and len(floats) < len(tensors):
-        found = reduce(torch.promote_types, floats)
-        limit = round(2 / torch.finfo(found).eps)
+        promoted = reduce(torch.promote_types, floats)
+        limit = round(2 / torch.finfo(promoted).eps)
         for place, tensor in enumerate(tensors):
             if tensor.dtype in floats or tensor.dtype == torch.bool or not tensor.numel():
                 continue
             low, high = int(tensor.min()), int(tensor.max())
             if max(high, -low) > limit:
                 raise InexactError(
-                    f"{high if high >= -low else low} beside {found} is no {found}", place
+                    f"{high if high >= -low else low} beside {promoted} is no {promoted}", place
                 )
     dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
     return [tensor.to(dtype) for tensor in tensors]
@@ -364,15 +359,13 @@ def _mappings(values: Sequence[Any], path: str) -> Any:
     keys = values[0].keys()
     for number, value in enumerate(values):
         if value.keys() != keys:
-            missing, extra = (
-                [k for k in keys if k not in value],
-                [k for k in value if k not in values[0]],
-            )
-            what = " and ".join(
-                f"{w} {k!r}" for w, ks in (("lacks", missing), ("has also", extra)) for k in ks
+            missing = [key for key in keys if key not in value]
+            extra = [key for key in value if key not in values[0]]
+            differences = " and ".join(
+                [f"lacks {key!r}" for key in missing] + [f"has also {key!r}" for key in extra]
             )
             at = f"{_field(path)} of sample {number}" if path else f"sample {number}"
-            raise DataError(f"{at} in the batch {what}, compared with sample 0")
+            raise DataError(f"{at} in the batch {differences}, compared with sample 0")
     return {key: _collate([value[key] for value in values], f"{path}.{key}") for key in keys}
 
 
@@ -436,14 +429,13 @@ def _names(names: list[str]) -> str:
     return "the fields " + ", ".join(sorted(name.removeprefix(".") for name in names))
 
 
-# ---------------------------------------------------------------- lists that are never changed
+# ---------------------------------------------------------------- persistent lists
 
 
 def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
-    """A long list kept as lists of `width`, with one more entry; what was given is not changed.
+    """Append an entry to a persistent list, stored in chunks of `width`; the input is unchanged.
 
-    With `width` near the square root of the length, a changed copy costs two short lists and not
-    one long one.
+    With `width` near the square root of the length, an append copies two short lists.
 
     >>> grown([[1, 2], [3]], 4, width=2)
     [[1, 2], [3, 4]]
@@ -454,7 +446,7 @@ def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
 
 
 def regrown(entries: Sequence[T], width: int) -> list[list[T]]:
-    """What `grown` makes of these entries, one after the other.
+    """Build the chunks that repeated `grown` would build.
 
     >>> regrown([1, 2, 3, 4, 5], width=2)
     [[1, 2], [3, 4], [5]]

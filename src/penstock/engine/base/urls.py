@@ -1,4 +1,4 @@
-"""URLs as they may be told: who reads an error or a log is to learn no password from it."""
+"""URLs without secrets, for errors, logs and states."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ _URL = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
 _LINK = re.compile(r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)")  # between the URLs of a chain of fsspec's
 _DIGEST = re.compile(r"#~[0-9a-f]{16}$")
 _SIGNS = re.compile(r"x-(amz|goog)-.*|x-oss-(?!process).*|sig|signature|token|security-token")
-_BESIDE = (
-    frozenset(  # what signatures of S3, CloudFront, Google, Alibaba and Azure have beside them
-        "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
-        "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
-    )
+_BESIDE = frozenset(  # other parameters of signed URLs of S3, CloudFront, Google, Alibaba and Azure
+    "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
+    "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
 )
 
 _BEFORE_GLOB = re.compile(
@@ -28,7 +26,7 @@ _QUERY = re.compile(r"\?[\w.~%-]+=")
 
 
 def is_url(path: str) -> bool:
-    """Whether this is a URL, also one that `pathlib` has taken a slash from.
+    """Return whether a path is a URL, also if `pathlib` removed a slash.
 
     >>> is_url("s3://bucket/x"), is_url("https:/host/x"), is_url("c:/x"), is_url("a/b")
     (True, True, False, False)
@@ -37,7 +35,7 @@ def is_url(path: str) -> bool:
 
 
 def without_secrets(path: str) -> str:
-    """A path, or a URL without user, password, query and fragment.
+    """Remove user, password, query and fragment from a URL; paths are unchanged.
 
     >>> without_secrets("https://me:secret@host/x.jsonl?token=secret"), without_secrets("a/b?.jsonl")
     ('https://host/x.jsonl', 'a/b?.jsonl')
@@ -46,7 +44,7 @@ def without_secrets(path: str) -> str:
 
 
 def spelled_out(path: str) -> str:
-    """A URL with both of its slashes, also one that `pathlib` has taken one from.
+    """Restore the second slash of a URL if `pathlib` removed it.
 
     >>> spelled_out("s3:/bucket/x"), spelled_out("memory://x"), spelled_out("file:///x")
     ('s3://bucket/x', 'memory://x', 'file:///x')
@@ -56,7 +54,7 @@ def spelled_out(path: str) -> str:
 
 
 def scheme_of(path: str) -> str:
-    """The protocol of a URL, as it is spelled.
+    """Return the lower-case scheme of a URL.
 
     >>> scheme_of("S3://bucket/x"), scheme_of("simplecache::s3://bucket/x")
     ('s3', 'simplecache::s3')
@@ -65,27 +63,25 @@ def scheme_of(path: str) -> str:
 
 
 def before_glob(path: str) -> str:
-    """What stands before the first wildcard: all of a path without one. Brackets of an address of
-    IPv6 are none.
+    """Return the part before the first wildcard; brackets of an IPv6 address are no wildcard.
 
     >>> before_glob("a/b-[0-9].txt"), before_glob("http://[::1]:80/x"), before_glob("s3://[ab]/x")
     ('a/b-', 'http://[::1]:80/x', 's3://')
     """
-    found = _BEFORE_GLOB.match(path)
-    return found[0] if found else ""
+    match = _BEFORE_GLOB.match(path)
+    return match[0] if match else ""
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path has a wildcard."""
+    """Return whether a path has a wildcard."""
     return before_glob(path) != path
 
 
 def local(path: str | Path) -> Path:
-    """The path of this machine that a user names. URLs are refused by name: nothing is written to
-    stores.
+    """Return a user's path on this machine; raise `ConfigError` for URLs of stores.
 
-    A relative path that begins like a URL (a folder named `s3:`) becomes absolute, so that it stays
-    a path.
+    Output is written to local paths only. A relative path that looks like a URL (a folder named
+    `s3:`) becomes absolute, so that it stays a path.
 
     >>> local("file:///a/b"), local("a/b")
     (PosixPath('/a/b'), PosixPath('a/b'))
@@ -93,10 +89,10 @@ def local(path: str | Path) -> Path:
     text = spellable(path)
     if not is_url(text):
         try:
-            found = Path(path).expanduser()
+            expanded = Path(path).expanduser()
         except RuntimeError as error:
             raise ConfigError(f"{text}: {error} Write the path without ~, or set HOME") from None
-        return found.absolute() if is_url(f"{found}/") else found
+        return expanded.absolute() if is_url(f"{expanded}/") else expanded
     if scheme_of(text) in ("file", "local"):
         return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
     raise ConfigError(
@@ -106,7 +102,7 @@ def local(path: str | Path) -> Path:
 
 
 def spellable(path: str | Path) -> str:
-    """A path as a text; what no file can be called is refused.
+    """Return a path as text; raise `ConfigError` if it is no valid file name.
 
     >>> spellable("a\\0b")
     Traceback (most recent call last):
@@ -121,10 +117,11 @@ def spellable(path: str | Path) -> str:
 
 
 def open_name(path: str) -> str:
-    """What a URL is called wherever it is told of: without a password, and without a query, which
-    may be a signature. Of a user and of what else a query holds it has a digest, for they tell one
-    object from another. A container's name before an @ stays, as Azure writes it, and so do
-    GitHub's names of a repository.
+    """Return the public name of a URL, without password and query.
+
+    A query may be a signature. The user and the rest of the query, which identify the object, are
+    replaced by a digest. The name of an Azure container, or of a GitHub repository, before an @
+    stays.
 
     >>> open_name("https://host/x.jsonl?sig=secret&se=2026"), open_name("abfs://box@host/x")
     ('https://host/x.jsonl', 'abfs://box@host/x')
@@ -133,7 +130,7 @@ def open_name(path: str) -> str:
     """
     path = spelled_out(path)
     links = [_open(link) for link in _LINK.split(without_digest(path))]
-    hidden = [one for _, found in links for one in found]
+    hidden = [part for _, parts in links for part in parts]
     digest = hashlib.blake2b(
         "\0".join(hidden).encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
@@ -143,7 +140,7 @@ def open_name(path: str) -> str:
 
 
 def without_digest(name: str) -> str:
-    """A name without the digest of what it does not tell.
+    """Remove the digest of hidden parts from a public name.
 
     >>> without_digest("https://host/x.jsonl#~9b1560674f5423b6"), without_digest("s3://bucket/x#1")
     ('https://host/x.jsonl', 's3://bucket/x#1')
@@ -152,7 +149,7 @@ def without_digest(name: str) -> str:
 
 
 def parted(name: str) -> tuple[str, str]:
-    """A name without the digest of what it does not tell, and that digest.
+    """Split a public name into the name and the digest of its hidden parts.
 
     >>> parted("sftp://host/x.jsonl#~9b1560674f5423b6"), parted("s3://bucket/x#1")
     (('sftp://host/x.jsonl', '#~9b1560674f5423b6'), ('s3://bucket/x#1', ''))
@@ -162,7 +159,7 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def _open(link: str) -> tuple[str, list[str]]:
-    """What may be told of one URL of a chain, and what else belongs to what it names."""
+    """Return the public part of one URL of a chain, and the hidden parts of its identity."""
     head, colon, rest = link.partition("://")
     web, query = head.lower() in ("http", "https"), ""
     if web:
@@ -175,7 +172,7 @@ def _open(link: str) -> tuple[str, list[str]]:
 
 
 def _unsigned(query: str) -> list[str]:
-    """What of a query is no signature, which another run has another one of."""
+    """Return the parameters of a query that are no signature; signatures differ between runs."""
     named = [(part.partition("=")[0].lower(), part) for part in query.split("&") if part]
     signed = any(name in ("sig", "signature") for name, _ in named)
     return [
@@ -184,8 +181,7 @@ def _unsigned(query: str) -> list[str]:
 
 
 def refused(path: str) -> str:
-    """Why a URL is not taken, since what is secret in it would be told or not be used: nothing
-    where it is taken.
+    """Return the reason to reject a URL with unusable or leaking secrets; empty if it is valid.
 
     >>> refused("abfs://box@host/x?sig=secret"), refused("s3://bucket/x?.jsonl")
     ('abfs://host/x: only http:// and https:// take a query (?...): give this process credentials instead', '')
@@ -194,12 +190,11 @@ def refused(path: str) -> str:
         head, rest = [*re.split(":/+", link, maxsplit=1), ""][:2]  # a path has one slash there
         web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
         if web and not _PLACE.fullmatch(place.rpartition("@")[2]):
-            return f"{head}://...: the host cannot be told: in a password, write %2F for /, %3F for ? and %23 for #"
+            return f"{head}://...: the host is ambiguous: in a password, write %2F for /, %3F for ? and %23 for #"
         if not web and _QUERY.search(rest):
             return (
                 f"{without_secrets(path)}: only http:// and https:// take a query (?...): give "
-                "this process "
-                "credentials instead"
+                "this process credentials instead"
             )
     return ""
 
@@ -208,9 +203,9 @@ _INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s/@]*@)?[^\s'\"<>]*")
 
 
 def redacted(text: str) -> str:
-    """A text with the URLs in it as they may be told.
+    """Remove secrets from the URLs in a text.
 
     >>> redacted("GET https://me:pw@host/x?sig=abc failed")
     'GET https://host/x failed'
     """
-    return _INSIDE.sub(lambda found: without_secrets(found.group()), text)
+    return _INSIDE.sub(lambda match: without_secrets(match.group()), text)

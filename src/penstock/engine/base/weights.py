@@ -1,4 +1,4 @@
-"""Tables of weights as users write them: checked, and as plain numbers by name."""
+"""Validation of weights from users, and their conversion to plain numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _LARGEST = 1e100  # sums of weights stay finite
 
 
 def check_weights(weights: Mapping[str, float], where: str) -> None:
-    """Refuse what cannot be weights: nothing, not a number, negative, infinite, all zero. Names the
-    source."""
+    """Raise `ConfigError` for weights that are missing, no numbers, negative, infinite or all 0."""
     if not weights:
         raise ConfigError(f"{where} has no weights: give {{name: weight, ...}}")
     for name, weight in weights.items():
@@ -39,8 +38,7 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A number as JSON has it: NumPy's, fractions and decimals can be calculated with, but not
-    saved.
+    """Convert NumPy numbers, fractions and decimals to JSON numbers; return other values as is.
 
     >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2.0), plain("much")
     (2, 0.5, 2, 'much')
@@ -51,13 +49,12 @@ def plain(value: Any) -> Any:
         number = as_number(value)
         value = cast("Any", value) if number is None else number
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
-        return int(value)  # 2 and 2.0 are one weight, also in a state
+        return int(value)  # so that 2 and 2.0 are equal in a state
     return value
 
 
 def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers as JSON has them, by name: nothing may depend on the order in which a mapping was
-    written.
+    """Convert a mapping to JSON numbers sorted by name, so that its order has no effect.
 
     >>> by_name({"b": 2.0, "a": 0.5})
     {'a': 0.5, 'b': 2}
@@ -66,11 +63,13 @@ def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
-    """Refuse missing and extra names, telling the first of them and what was meant."""
+    """Raise `ConfigError` for missing and unknown names, with a suggestion."""
     given, names = set(given), set(names)
     missing, unknown = sorted(names - given), sorted(given - names)
     parts = [
-        f"{word} {few(some)}" for word, some in (("missing", missing), ("unknown", unknown)) if some
+        f"{word} {few(group)}"
+        for word, group in (("missing", missing), ("unknown", unknown))
+        if group
     ]
     if parts:
         hint = near(unknown[0], missing or names) if unknown else ""
@@ -80,7 +79,7 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
 
 
 def as_number(value: Any) -> float | None:
-    """A number, `None` for what is none."""
+    """Convert a value to a float, or return `None`."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,5 +1,4 @@
-"""YAML of others, looked at before it is built: PyYAML goes down into a deep one until the process
-ends."""
+"""Safe parsing of YAML: limits on depth and values, as deep nesting crashes PyYAML."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from .limits import YAML_DEPTH, YAML_VALUES
 
 
 def module(purpose: str) -> Any:
-    """PyYAML."""
+    """Import PyYAML, or raise an error that names its extra."""
     try:
         return importlib.import_module("yaml")
     except ModuleNotFoundError:
@@ -19,8 +18,7 @@ def module(purpose: str) -> Any:
 
 
 def shallow(text: str | bytes, purpose: str) -> Any:
-    """PyYAML, for a text that it can read safely; a `ValueError` where that is nested too deeply,
-    or too much.
+    """Return PyYAML for a text within the limits on depth and values, else raise `ValueError`.
 
     >>> shallow("a: [1, 2]", "reading this").safe_load("a: [1, 2]")
     {'a': [1, 2]}
@@ -43,5 +41,5 @@ def shallow(text: str | bytes, purpose: str) -> Any:
             if count > YAML_VALUES:
                 raise ValueError(f"it holds more than {YAML_VALUES:,} values")
     except yaml.YAMLError:
-        pass  # whoever reads it says what is wrong
+        pass  # the caller's parser reports syntax errors
     return yaml

@@ -238,7 +238,7 @@ def settled_mixture(flow: Flow) -> bool:
     if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
         return True
     raise ConfigError(
-        "take() of mix(count='settled') needs a mixture with nothing but functions above it: batch "
+        "lease() of mix(count='settled') needs a mixture with nothing but functions above it: batch "
         "what was trained, "
         "and put orders into its inputs"
     )

@@ -1,9 +1,8 @@
-"""Folds: who goes together, decided from sizes and order of arrival. A fold touches no data.
+"""Folds: grouping rules that depend on sizes and order of arrival, and read no data.
 
-A carry is plain lists and dicts of items: `step` copies what it changes, so a cursor can be taken
-    of any carry at any
-time. Only `.size` and `.number` of an item are looked at, so a fold can be planned from lengths
-alone; `Bins` and `EndToEnd`, which measure several features, look at its value too.
+A carry is plain lists and dicts of items. `step` copies what it changes, so a cursor can store any
+carry at any time. Folds use `.size` and `.number` of items only, so they can be planned from
+lengths; `Bins` and `EndToEnd`, which measure several features, also use `.value`.
 """
 
 from .apart import SOURCE, Apart

@@ -1,4 +1,4 @@
-"""A fold for each of several groups of items, so that no two groups share a row."""
+"""A fold per group of items, so that no two groups share a row."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...errors import DataError
 from ...types import Carry, Fold, Item, Json, Part
 
 SOURCE = "__source__"
-"""The group of an item is the source that it is of."""
+"""Value of `by` that groups items by their source."""
 
 
 @dataclass(frozen=True)
 class Apart:
-    """A fold run for each group on its own. `by` is the key of the samples whose value is the
-    group, or `SOURCE`; `rows` is for groups that are packed in windows.
+    """Run a separate fold for each group.
 
-    Whoever runs it names the group of each item. What is left at the end of a pass comes by the
-    names of the groups.
+    `by` is the key of samples whose value is the group, or `SOURCE`. `rows` is for groups packed in
+    windows. The caller names the group of each item. Groups are flushed in the order of their
+    names.
 
     >>> from penstock.engine.grouping import ConcatSplit
     >>> fold = Apart(ConcatSplit(4), "lang")
@@ -48,7 +48,7 @@ class Apart:
     def take(
         self, carry: Carry, item: Item, group: str
     ) -> tuple[Carry, list[Sequence[Item | Part]]]:
-        """One more item of a group."""
+        """Add an item to a group."""
         of = cast("dict[str, Carry]", carry["of"])
         inner = of[group] if group in of else self.fold.init(carry["key"])
         inner, ready = self.fold.step(inner, item)
@@ -63,7 +63,9 @@ class Apart:
         key, of = int(carry["key"]), cast("dict[str, Carry]", carry["of"])
         return {
             "key": key,
-            "of": {str(group): restored(one) if restored else one for group, one in of.items()},
+            "of": {
+                str(group): restored(inner) if restored else inner for group, inner in of.items()
+            },
         }
 
     def describe(self) -> Json:
@@ -75,23 +77,23 @@ class Apart:
 
 
 def inner_of(fold: Fold) -> Fold:
-    """The fold of each group, where there are groups."""
+    """Return the fold of each group, or the fold itself without groups."""
     return fold.fold if isinstance(fold, Apart) else fold
 
 
 def group_in(sample: object, by: str) -> str:
-    """The group of a sample, as the value of a key says."""
+    """Return the group of a sample: the value of a key as text."""
     try:
-        found = cast("dict[str, object]", sample)[by]
+        value = cast("dict[str, object]", sample)[by]
     except (TypeError, KeyError, IndexError):
         raise DataError(
-            f"pack(group_by={by!r}): a document has no {by!r} that says with which others it goes"
+            f"pack(group_by={by!r}): a document has no {by!r}; add the key in a map before"
         ) from None
-    if isinstance(found, bytes | str | int) or (
-        np.asarray(found).dtype.kind in "iub" and not np.ndim(cast(int, found))
+    if isinstance(value, bytes | str | int) or (
+        np.asarray(value).dtype.kind in "iub" and not np.ndim(cast(int, value))
     ):
-        return str(found)
+        return str(value)
     raise DataError(
-        f"pack(group_by={by!r}): {by!r} of a document is a {type(found).__name__}, not a text or a "
-        "number"
+        f"pack(group_by={by!r}): {by!r} of a document is a {type(value).__name__}; use a text or "
+        "an integer"
     )

@@ -1,5 +1,4 @@
-"""Folds that pack documents of several features, each with a length and room of its own: who shares
-a row."""
+"""Folds that pack documents of several features, each with its own row length."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Span = tuple[int, int]
 
 
 def length_of(value: Any) -> int:
-    """The entries of a feature along its first axis; a single number counts as one."""
+    """Return the entries of a feature along its first axis; a single number counts as one."""
     return (
         len(cast("Sequence[Any]", value))
         if isinstance(value, list | tuple) or np.ndim(value)
@@ -29,18 +28,18 @@ def length_of(value: Any) -> int:
 
 
 def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
-    """The lengths of the features with these names."""
+    """Return the lengths of the features with these names."""
     if not isinstance(element, Mapping):
         raise DataError(f"packing takes dicts of features, not a {type(element).__name__}")
-    found = cast("Mapping[str, Any]", element)
-    if missing := [name for name in names if name not in found]:
-        raise DataError(f"packing: the document lacks {missing}, it has {sorted(found)}")
-    return [length_of(found[name]) for name in names]
+    features = cast("Mapping[str, Any]", element)
+    if missing := [name for name in names if name not in features]:
+        raise DataError(f"packing: the document lacks {missing}, it has {sorted(features)}")
+    return [length_of(features[name]) for name in names]
 
 
 @dataclass(frozen=True)
 class FeatureRoom:
-    """How much of each feature a row holds.
+    """Capacity of a row for each feature.
 
     >>> FeatureRoom(("inputs", "targets"), (512, 128)).describe()
     {'inputs': 512, 'targets': 128}
@@ -50,13 +49,12 @@ class FeatureRoom:
     sizes: tuple[int, ...]
 
     def check(self, lengths: Sequence[int], item: Item) -> None:
-        """Refuse a document that does not fit into a row of its own."""
+        """Raise `DataError` if a document does not fit into an empty row."""
         for name, length, size in zip(self.names, lengths, self.sizes, strict=True):
             if length > size:
                 raise DataError(
-                    f"feature {name!r} has {length} entries, a row has room for {size}: cut or "
-                    "filter such documents "
-                    "before packing, or give it longer rows",
+                    f"feature {name!r} has {length} entries, a row has room for {size}: truncate "
+                    "or filter such documents before packing, or give it longer rows",
                     where=f"item {item.number}",
                 )
 
@@ -64,12 +62,11 @@ class FeatureRoom:
         return dict(zip(self.names, self.sizes, strict=True))
 
 
-# ---------------------------------------------------------------- whole sequences
+# ---------------------------------------------------------------- whole documents
 
 
 class Arrangement(Protocol):
-    """In which order rows that were packed together are given out; `before` rows were given out so
-    far."""
+    """Order in which rows that were packed together are emitted, after `before` earlier rows."""
 
     def order(self, rows: Sequence[Row], before: int) -> Sequence[int]: ...
     def describe(self) -> Json: ...
@@ -77,10 +74,11 @@ class Arrangement(Protocol):
 
 @dataclass(frozen=True)
 class Bins:
-    """Up to `n` open rows. A document goes into the first in which all its features fit, or
-    (`best`) into the fullest; one that fits nowhere closes all of them, and begins anew.
+    """Put each document into one of up to `n` open rows in which all its features fit.
 
-    Every feature begins at the next multiple of its `align`; rows hold at most `most` documents.
+    This is the first such row, or with `best` the fullest. A document that fits nowhere closes all
+    rows. Every feature begins at the next multiple of its `align`; rows hold at most `most`
+    documents.
 
     >>> fold = Bins(FeatureRoom(("a", "b"), (4, 2)), 2, (1, 1))
     >>> carry = fold.init(0)
@@ -108,19 +106,20 @@ class Bins:
         self.room.check(lengths, item)
         rows: list[Row] = [*carry["rows"]]
         left: list[list[int]] = [*carry["left"]]
-        given, ready = int(carry["given"]), list[Row]()
+        emitted, ready = int(carry["given"]), list[Row]()
         at = self._place(rows, left, lengths)
         if at == self.n:
-            ready, given, rows, left, at = self._ordered(rows, given), given + len(rows), [], [], 0
+            ready, emitted = self._arrange(rows, emitted), emitted + len(rows)
+            rows, left, at = [], [], 0
         if at == len(rows):
             rows.append([])
             left.append([*sizes])
         rows[at] = [*rows[at], item]
         left[at] = self._after(left[at], lengths)
-        return {"rows": rows, "left": left, "given": given}, ready
+        return {"rows": rows, "left": left, "given": emitted}, ready
 
     def flush(self, carry: Carry, /) -> list[Row]:
-        return self._ordered(carry["rows"], carry["given"])
+        return self._arrange(carry["rows"], carry["given"])
 
     def restored(self, carry: Carry, /) -> Carry:
         rows: list[Row] = [[*row] for row in carry["rows"]]
@@ -148,8 +147,7 @@ class Bins:
     def _place(
         self, rows: Sequence[Row], left: Sequence[Sequence[int]], lengths: Sequence[int]
     ) -> int:
-        """The row for an element of these lengths; the next one if none of those there are has
-        room."""
+        """Return the row for a document of these lengths; a new row if no open one has room."""
         fits = (
             at
             for at, room in enumerate(left)
@@ -162,7 +160,7 @@ class Bins:
         )
 
     def _after(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """What is left of a row after a document; the next one begins at a multiple of `align`."""
+        """Return the room left in a row after a document and its alignment."""
         return [
             size - -(-(size - room + length) // step) * step
             for size, room, length, step in zip(
@@ -170,24 +168,22 @@ class Bins:
             )
         ]
 
-    def _ordered(self, rows: Sequence[Row], given: int) -> list[Row]:
+    def _arrange(self, rows: Sequence[Row], emitted: int) -> list[Row]:
         if self.arranged is None or not rows:
             return [*rows]
-        return [rows[i] for i in self.arranged.order(rows, given)]
+        return [rows[i] for i in self.arranged.order(rows, emitted)]
 
 
-# ---------------------------------------------------------------- end to end, cut where a row is
-# full
+# ---------------------------------------------------------------- concatenated documents
 
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Documents end to end until one feature of a row is full; what is left of the document begins
-    the next row.
+    """Concatenate documents until a feature of the row is full; the rest begins the next row.
 
-    Features that are not `cut` stay whole in every piece. Where documents are cut, a piece has a
-    `Part` for each feature that is. With `keep_full`, documents that fill a row in some feature,
-    and fit, get a row of their own, after the one that is open.
+    `cut` marks the features that are split; the others stay whole in every piece. A piece of a
+    split document has a `Part` for each feature that is split. With `keep_full`, a document that
+    exactly fills a row in some feature gets its own row, after the open one.
 
     >>> fold = EndToEnd(FeatureRoom(("a", "b"), (4, 2)), (True, True))
     >>> _, [row] = fold.step(fold.init(0), Item(0, 0, {"a": [0] * 3, "b": [0] * 3}))
@@ -212,7 +208,7 @@ class EndToEnd:
             return {**carry, "full": [*carry["full"], item]}, []
         row: Row = carry["row"]
         used: list[int] = carry["used"]
-        full, start, ready = [[one] for one in carry["full"]], [0] * len(lengths), list[Row]()
+        full, start, ready = [[full] for full in carry["full"]], [0] * len(lengths), list[Row]()
         while True:
             stop = self._fits(lengths, start, used)
             if stop is not None and stop == lengths:
@@ -232,7 +228,7 @@ class EndToEnd:
             row, used, full = [], [0] * len(lengths), []
 
     def flush(self, carry: Carry, /) -> list[Row]:
-        return [*([carry["row"]] if carry["row"] else []), *([one] for one in carry["full"])]
+        return [*([carry["row"]] if carry["row"] else []), *([item] for item in carry["full"])]
 
     def restored(self, carry: Carry, /) -> Carry:
         row: Row = [*carry["row"]]
@@ -246,8 +242,8 @@ class EndToEnd:
             used = [a + b for a, b in zip(used, sizes, strict=True)]
         if any(taken > size for taken, size in zip(used, self.room.sizes, strict=True)):
             raise ValueError(f"an open row of {used}")
-        for one in carry["full"]:
-            lengths_of(one.value, self.room.names)  # a part of a document has no value
+        for document in carry["full"]:
+            lengths_of(document.value, self.room.names)  # a part of a document has no value
         return {"row": row, "used": used, "full": [*carry["full"]]}
 
     def describe(self) -> Json:
@@ -260,13 +256,13 @@ class EndToEnd:
         }
 
     def _rest(self, stop: Sequence[int]) -> list[int]:
-        """Where the next piece begins: features that are not cut are whole in it, too."""
-        return [place if cut else 0 for place, cut in zip(stop, self.cut, strict=True)]
+        """Return the start of the next piece; features that are not split begin at 0 again."""
+        return [end if cut else 0 for end, cut in zip(stop, self.cut, strict=True)]
 
     def _fits(
         self, lengths: Sequence[int], start: Sequence[int], used: Sequence[int]
     ) -> list[int] | None:
-        """How far each feature fits into the row; None if one that is not cut does not."""
+        """Return the stop of each feature in the row; None if a whole feature does not fit."""
         out = list[int]()
         for length, begin, taken, size, cut in zip(
             lengths, start, used, self.room.sizes, self.cut, strict=True
@@ -287,8 +283,7 @@ class EndToEnd:
 def pieces_of(
     row: Sequence[Item | Part], cut: Sequence[bool]
 ) -> Iterator[tuple[Item, list[Span | None]]]:
-    """The documents of a row, and where each of their features begins and ends, where it was
-    cut."""
+    """Iterate over the documents of a row, with the span of each split feature."""
     members = iter(row)
     for member in members:
         if isinstance(member, Item):

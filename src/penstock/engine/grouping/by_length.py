@@ -1,5 +1,4 @@
-"""Folds that batch by length: what is about as long goes together, or as many as fit so many
-tokens."""
+"""Folds that batch by length: samples of similar size, or up to a number of tokens."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ Groups = list[list[Item]]
 
 @dataclass(frozen=True)
 class BucketByLength:
-    """Groups of `n` samples of similar size: one bucket up to each bound (included), one above the
-    last.
+    """Groups of `n` samples of similar size, in buckets separated by bounds.
 
-    A full bucket is given out at once; the short groups left at the end of a pass come shortest
-    sizes first.
+    A bucket includes its upper bound. A full bucket is emitted at once; partial buckets follow at
+    the end of a pass, smallest sizes first.
 
     >>> from penstock.types import Item
     >>> fold = BucketByLength((10, 100), 2)
@@ -51,10 +49,10 @@ class BucketByLength:
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
         buckets: list[list[Item]] = [*carry["buckets"]]
-        which = bisect_left(self.bounds, item.size)
-        group = [*buckets[which], item]
+        bucket = bisect_left(self.bounds, item.size)
+        group = [*buckets[bucket], item]
         full = len(group) == self.n
-        buckets[which] = [] if full else group
+        buckets[bucket] = [] if full else group
         return {"buckets": buckets}, [group] if full else []
 
     def flush(self, carry: Carry, /) -> Groups:
@@ -72,11 +70,10 @@ class BucketByLength:
 
 @dataclass(frozen=True)
 class BatchByTokens:
-    """Groups of neighbours, each as long as fits in `max_tokens`.
+    """Groups of neighbours that fit into `max_tokens`.
 
-    A group costs the sum of its sizes; with `padded=True` the number of its samples times the
-    longest, which is what the batch takes once it is padded. `DataError` for a sample that does not
-    fit alone.
+    The cost of a group is the sum of its sizes, or, with `padded=True`, the number of its samples
+    times the longest size, as after padding. A sample over `max_tokens` is a `DataError`.
 
     >>> from penstock.types import Item
     >>> fold = BatchByTokens(10)
@@ -105,9 +102,8 @@ class BatchByTokens:
         size = int(item.size)
         if size > self.max_tokens:
             raise DataError(
-                f"{size} tokens, more than max_tokens={self.max_tokens}: raise max_tokens, or cut "
-                "or filter "
-                "long samples before batch_by_tokens",
+                f"{size} tokens, more than max_tokens={self.max_tokens}: raise max_tokens, or "
+                "truncate or filter long samples before batch_by_tokens",
                 where=f"item {item.number}",
             )
         held: list[Item] = carry["held"]

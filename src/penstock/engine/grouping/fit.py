@@ -1,4 +1,4 @@
-"""Folds that keep documents whole: which share a row, decided from their sizes."""
+"""Folds that keep documents whole: first fit and best fit, by size."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from .pack import Long, Overflow, Piece, Row, check, room_of, settings_of, token
 
 @dataclass(frozen=True)
 class FirstFit:
-    """Each document goes whole into the oldest open row that has room; about 99% full with 64 open
-    rows.
+    """Put each document into the oldest open row with room; rows are about 99% full at 64 rows.
 
     A row closes when it is full, has `max_segments` documents, or is the oldest of more than
-    `open_rows`. A document longer than a row is cut into full rows and a rest that is packed like a
-    document (`long="split"`), is an error (`"refuse"`), or keeps its first `length` tokens and
-    loses the others (`"cut"`). Documents without a token are skipped. First-fit in bounded space,
-    see Csirik and Johnson, "Bounded space on-line bin packing: best is better than first" (2001). A
-    step looks at the open rows one by one.
+    `open_rows`. A document over the length of a row is split into full rows and a rest that is
+    packed like a document (`long="split"`), raises an error (`"refuse"`), or keeps its first
+    `length` tokens (`"truncate"`). Documents without tokens are skipped. First fit in bounded
+    space, see Csirik and Johnson, "Bounded space on-line bin packing: best is better than first"
+    (2001). A step scans the open rows.
 
     >>> from penstock.engine.packing import plan
     >>> plan(FirstFit(8), [5, 6, 3, 2]).item.tolist()
@@ -78,23 +77,21 @@ class FirstFit:
 
 @dataclass(frozen=True)
 class BestFit:
-    """Each document goes whole into the open row with the least room that it fits in, longest
-    documents first.
+    """Put each document into the fullest open row with room, longest documents first.
 
-    Places `window` documents at a time, in order of decreasing size (`window=1` places each as it
-    comes). Rows that are full or have `max_segments` documents close; of the others the `open_rows`
-    emptiest stay open for the next window, each until `8 * open_rows` more rows were opened. With a
-    window of 1,000 documents of text, rows are more than 99.9% full. Rows that close together come
-    in order of the arrival of the longest document each began with, the documents of a row in order
-    of arrival. `long` and `max_segments` are as for `FirstFit`. Best-fit decreasing in bounded
-    space, the fullest rows closed first as in Csirik and Johnson (2001). A larger window packs
-    tighter, and holds more documents.
+    Each step of packing places `window` documents, in order of decreasing size (`window=1`: in
+    order of arrival). Rows that are full or have `max_segments` documents close. The `open_rows`
+    emptiest of the others stay open for the next window, until `8 * open_rows` more rows were
+    opened. With windows of 1,000 text documents, rows are more than 99.9% full; larger windows pack
+    tighter and hold more documents. Rows that close together are ordered by the arrival of their
+    first (longest) document, and the documents of a row by arrival. `long` and `max_segments` are
+    as for `FirstFit`. Best-fit decreasing in bounded space; the fullest rows close first, as in
+    Csirik and Johnson (2001).
 
-    Where lengths are known, and the flow never ends or has the same documents in every pass,
-    `overflow="split"` packs windows of `rows` rows (256, 1,024 for rows of 8,192 tokens or more)
-    one by one: any row is known without those before. A document that fits nowhere in its window is
-    split over the room that is left there. `open_rows`, `window` and `max_segments` are for the
-    others.
+    With `overflow="split"`, known lengths, and an endless input or the same documents in every
+    pass, windows of `rows` rows (256, or 1,024 for rows of 8,192 tokens or more) are packed
+    independently, so no row depends on earlier windows. A document that fits nowhere in its window
+    is split over the room left. This mode ignores `open_rows`, `window` and `max_segments`.
 
     >>> from penstock.engine.packing import plan
     >>> plan(BestFit(8), [5, 6, 2, 3]).item.tolist()
@@ -116,12 +113,12 @@ class BestFit:
 
     @property
     def windowed(self) -> bool:
-        """Whether windows are packed one by one, where lengths are known."""
+        """Whether windows are packed independently, if lengths are known."""
         return self.overflow == "split"
 
     @property
     def together(self) -> int:
-        """The rows of a window where any is known without those before."""
+        """The rows of an independent window."""
         return self.rows or together(self.length)
 
     def init(self, key: int, /) -> Carry:
@@ -164,8 +161,8 @@ class BestFit:
         return {"fold": "best_fit", **settings_of(self)}
 
     def _place(self, carry: Carry, window: list[Row]) -> tuple[Carry, list[Row]]:
-        # Three lists in step, by growing space: the rows, the space left in each, how many were
-        # opened before it.
+        # Three parallel lists, sorted by space: the rows, the space left in each, and the number of
+        # rows that were opened before each.
         rows: list[Row] = [*carry["rows"]]
         space: list[int] = [*carry["space"]]
         born: list[int] = [*carry["born"]]
@@ -187,40 +184,35 @@ class BestFit:
                 rows.insert(at, row)
                 space.insert(at, room)
                 born.insert(at, birth)
-        # Without the limit on age a row that nothing fits in could be held for ever, and every
-        # cursor with it.
+        # Without a limit on age, a row that fits no document would stay in every cursor.
         oldest, fullest = opened - 8 * self.open_rows, len(rows) - self.open_rows
         if opened > carry["opened"] and (fullest > 0 or min(born, default=oldest) < oldest):
             stays = [i >= fullest and birth >= oldest for i, birth in enumerate(born)]
             closed += [row for row, stay in zip(rows, stays, strict=True) if not stay]
-            rows, space, born = (
-                [*compress(rows, stays)],
-                [*compress(space, stays)],
-                [*compress(born, stays)],
-            )
+            rows, space = [*compress(rows, stays)], [*compress(space, stays)]
+            born = [*compress(born, stays)]
         carry = {"window": [], "rows": rows, "space": space, "born": born, "opened": opened}
         return carry, _arranged(closed)
 
 
 def together(length: int) -> int:
-    """The rows of a window where nobody says."""
+    """Return the default number of rows of an independent window."""
     return 256 if length < 8192 else 1024
 
 
 def _arranged(rows: list[Row]) -> list[Row]:
-    # By arrival, not by size: else every window would begin with long documents, and every row too.
+    # By arrival, not by size: otherwise long documents would begin every window and every row.
     return [sorted(row, key=_number) for row in sorted(rows, key=lambda row: _number(row[0]))]
 
 
 def _shorten(item: Item, length: int, long: Long) -> tuple[int, Piece | None, list[Row]]:
-    """What of a document must be fitted into a row, its size, and the full rows cut from the
-    document before."""
+    """Split off full rows; return the size of the rest, the rest, and the full rows."""
     size = tokens_in(item)
     if size <= length:
         return size, item if size else None, []
     if long == "refuse":
         raise too_long(size, length, item.number)
-    if long == "cut":
+    if long == "truncate":
         return length, Part(item, 0, length), []
     rest = size % length
     full: list[Row] = [
@@ -234,10 +226,9 @@ def _number(piece: Piece) -> int:
 
 
 def too_long(size: int, length: int, number: int) -> DataError:
-    """The error for a document over a row where such are refused."""
+    """Return the error for a document over the length of a row, with `long="refuse"`."""
     return DataError(
         f"{size} tokens, more than a row of {length}: use a longer row, filter such documents out "
-        "before pack, "
-        "or pack with long='split' or long='cut'",
+        "before pack, or pack with long='split' or long='truncate'",
         where=f"item {number}",
     )

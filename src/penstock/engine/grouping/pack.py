@@ -1,7 +1,7 @@
-"""Folds that pack: which documents share a row, decided from their sizes.
+"""Folds that pack documents into rows by size.
 
-A carry is plain lists and dicts; `step` copies what it changes. Groups hold an `Item` where a
-document is whole and a `Part` where it is split. Documents without a token are skipped.
+A carry is plain lists and dicts; `step` copies what it changes. A group holds an `Item` for a whole
+document and a `Part` for a piece of one. Documents without tokens are skipped.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from ...types import Carry, Item, Json, Part
 from ..base.hints import chosen
 from ..base.tree import cut, join
 
-Long: TypeAlias = Literal["split", "refuse", "cut"]
+Long: TypeAlias = Literal["split", "refuse", "truncate"]
 Overflow: TypeAlias = Literal["split", "never"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]
 
 LONGS: tuple[Long, ...] = get_args(Long)
+LONG_IN_STATES = {"truncate": "cut"}
+"""Values of `long` whose spelling in descriptions, and so in states, differs: it never changes."""
+
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
 def check(fold: Any) -> None:
-    """Refuse settings of a fold that cannot work, by name."""
+    """Raise `ConfigError` for invalid settings of a fold, by name."""
     for field in fields(fold):
         value = getattr(fold, field.name)
         if field.name == "long":
@@ -47,11 +50,10 @@ def check(fold: Any) -> None:
 
 @dataclass(frozen=True)
 class ConcatSplit:
-    """Documents end to end, cut every `length` tokens: no padding but in the last row of a pass.
+    """Concatenate documents, and split them every `length` tokens.
 
-    Every token once and in order, at the price of documents that are split. With `max_segments` a
-    row is closed, and padded, once it has that many documents. Documents without a token are
-    skipped.
+    Every token occurs once and in order, and only the last row of a pass has padding; documents are
+    split. With `max_segments` a row is closed, and padded, at that number of documents.
 
     >>> from penstock.engine.packing import plan
     >>> plan(ConcatSplit(4), [3, 6]).stop.tolist()
@@ -84,8 +86,7 @@ class ConcatSplit:
 
 @dataclass(frozen=True)
 class Rebatch:
-    """Batches of `n` rows, cut from the rows of the batches that come in; build them with
-    `join_parts`.
+    """Regroup the rows of batches into batches of `n` rows, built by `join_parts`.
 
     >>> from penstock.engine.packing import plan
     >>> plan(Rebatch(4), [3, 6]).bounds.tolist()
@@ -117,7 +118,7 @@ class Rebatch:
 
 
 def join_parts(parts: Sequence[Piece]) -> Any:
-    """The batch that `Rebatch` decided on: the parts of trees of arrays, joined along axis 0.
+    """Build a batch of `Rebatch`: join the parts of trees of arrays along axis 0.
 
     >>> import numpy as np
     >>> join_parts([Part(Item(0, 3, np.arange(3)), 1, 3), Item(1, 2, np.arange(2))])
@@ -147,16 +148,16 @@ def _fill(
 
 
 def _refilled(carry: Carry, length: int) -> Carry:
-    """What `_fill` left, made anew."""
+    """Recompute a carry of `_fill` from its items."""
     held = [*carry["held"]]
     return {"held": held, "room": room_of(held, length)}
 
 
-# ---------------------------------------------------------------- what folds that pack share
+# ---------------------------------------------------------------- helpers of folds that pack
 
 
 def tokens_in(piece: Piece) -> int:
-    """The tokens of a document, or of a part of one."""
+    """Return the tokens of a document, or of a part of one."""
     if isinstance(piece, Part):
         return piece.stop - piece.start
     size = int(piece.size)
@@ -166,19 +167,22 @@ def tokens_in(piece: Piece) -> int:
 
 
 def negative(number: int, size: int) -> DataError:
-    """The error for a size below 0."""
+    """Return the error for a size below 0."""
     return DataError(
         f"a size of {size}: sizes and lengths count tokens, from 0", where=f"item {number}"
     )
 
 
 def settings_of(fold: Any) -> dict[str, Json]:
-    """The settings of a fold, for its description."""
-    return {field.name: getattr(fold, field.name) for field in fields(fold)}
+    """Return the settings of a fold for its description."""
+    settings = {field.name: getattr(fold, field.name) for field in fields(fold)}
+    if "long" in settings:
+        settings["long"] = LONG_IN_STATES.get(settings["long"], settings["long"])
+    return settings
 
 
 def room_of(row: Row, length: int) -> int:
-    """What is left of an open row."""
+    """Return the room left in an open row."""
     room = length - sum(map(tokens_in, row))
     if room < 1:
         raise ValueError(f"{room} tokens left in an open row")

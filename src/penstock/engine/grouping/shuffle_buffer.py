@@ -1,4 +1,4 @@
-"""A shuffle buffer: a random draw from the next so many."""
+"""A shuffle buffer: random draws from the next `n` samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Groups = list[list[Item]]
 
 @dataclass(frozen=True)
 class ShuffleBuffer:
-    """Draw each sample at random from the next `n` that were not given yet; gives groups of one.
+    """Draw each sample at random from the next `n`; groups have one sample.
 
-    Holds `n - 1` samples between steps. One step costs a hash and two lists of about sqrt(n)
-    entries. A sample is never drawn more than `n - 1` places early, but can stay for long: use
-    `shuffle` where the data is indexed, it is exact and holds nothing.
+    The carry holds `n - 1` samples. A step costs a hash and two lists of about sqrt(n) entries. A
+    sample is drawn at most `n - 1` positions early, but can stay arbitrarily long. For indexed data
+    prefer `shuffle`, which is exact and stores nothing.
 
     >>> from penstock.types import Item
     >>> fold = ShuffleBuffer(3)
@@ -49,7 +49,7 @@ class ShuffleBuffer:
         row, place = divmod(pick(carry["key"], carry["drawn"], self.n), width)
         drawn = item
         if row * width + place < self.n - 1:
-            # The new one takes the place of the one drawn.
+            # The new item replaces the drawn one.
             changed = [*held[row]]
             drawn, changed[place] = changed[place], item
             held = [*held]

@@ -49,7 +49,7 @@ class FitOp(JoinedOp):
         self.windows = Windows(
             fold, counted.multiple, 1 if self._groups is None else len(flow.leaves)
         )
-        if self.windows.long == "cut":
+        if self.windows.long == "truncate":
             counted = counted._replace(
                 lengths=counted.lengths.cut(self.windows.length - counted.extra)
             )

@@ -1,9 +1,8 @@
-"""Orders: pure maps from positions to positions, vectorised. A new one is three short methods.
+"""Orders: pure, vectorised maps from positions to positions of the input.
 
-Positions are unbounded: position `p` of a flow with passes of length `n` is sample `p % n` of pass
-    `p // n`.
-`down` maps positions to positions of the flow below; `up` is its inverse, where a position below
-may not occur above it is -1. "Laps" count the times a fixed order was gone through again.
+Positions are unbounded: position `p` of an input with passes of length `n` is sample `p % n` of
+pass `p // n`. `down` maps positions to positions of the input. `up` is its inverse, or -1 for
+positions that do not occur. "Laps" are replay numbers: how often a fixed set was repeated.
 """
 
 from .buckets import BucketShuffle

@@ -1,4 +1,4 @@
-"""A shuffle whose lengths need to be added up once, for all passes."""
+"""A shuffle of fixed buckets, so that sums of lengths are computed once for all passes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .shuffle import Permute, within
 
 @dataclass(frozen=True)
 class BucketShuffle:
-    """Rows are dealt once, at random, into buckets of `rows`; a pass permutes runs of `together`
-    buckets, the buckets of each run, and the rows of each bucket.
+    """Shuffle by random buckets of `rows` rows, which are the same in every pass.
 
-    Any two rows are neighbours as often as in a full shuffle, but those of one bucket come close
-    together in every pass. How many tokens a bucket holds is the same in all of them.
+    A pass permutes runs of `together` buckets, the buckets of each run, and the rows of each
+    bucket. Two rows are neighbours as often as in a full shuffle, but the rows of a bucket stay
+    close in every pass. The tokens of a bucket are the same in all passes.
     """
 
     KEY = "BucketShuffle"
@@ -44,42 +44,38 @@ class BucketShuffle:
             unpermute(positions - epoch * n, n, key ^ 3), n, self.rows, key, epoch, unpermute
         )
         bucket = i // self.rows
-        many = n // self.rows
-        moved = within(bucket, many, self.together, key ^ 4, epoch, unpermute)
-        return i + (self._runs(moved, many, key, epoch, unpermute) - bucket) * self.rows + epoch * n
+        count = n // self.rows
+        inner = within(bucket, count, self.together, key ^ 4, epoch, unpermute)
+        outer = self._permute_runs(inner, count, key, epoch, unpermute)
+        return i + (outer - bucket) * self.rows + epoch * n
 
     def buckets(self, places: Ints, n: int, key: int, epoch: Ints) -> Ints:
-        """Which bucket comes at a place of a pass; one that is not full comes last."""
-        many = n // self.rows
-        return within(
-            self._runs(places, many, key, epoch, permute),
-            many,
-            self.together,
-            key ^ 4,
-            epoch,
-            permute,
-        )
+        """Return the bucket at each index of a pass; a partial bucket is last."""
+        count = n // self.rows
+        outer = self._permute_runs(places, count, key, epoch, permute)
+        return within(outer, count, self.together, key ^ 4, epoch, permute)
 
     def runs(self, places: Ints, n: int, key: int, epoch: Ints) -> Ints:
-        """Which whole run of buckets comes at a place of a pass."""
+        """Return the complete run of buckets at each index of a pass."""
         return permute(places, n // self.rows // self.together, key ^ 1, epoch)
 
     def dealt(self, places: Ints, n: int, key: int) -> Ints:
-        """The rows that were dealt to places, bucket after bucket."""
+        """Return the rows in buckets, by their index over all buckets."""
         return permute(places, n, key ^ 3)
 
     def bucket_of(self, rows: Ints, n: int, key: int) -> Ints:
-        """The bucket to which each row was dealt."""
+        """Return the bucket of each row."""
         return unpermute(rows, n, key ^ 3) // self.rows
 
-    def _runs(self, bucket: Ints, many: int, key: int, epoch: Ints, how: Permute) -> Ints:
-        """Buckets where their run goes."""
-        run, whole = bucket // self.together, many // self.together
-        inside = np.flatnonzero(run < whole)
+    def _permute_runs(
+        self, bucket: Ints, count: int, key: int, epoch: Ints, permutation: Permute
+    ) -> Ints:
+        """Permute the runs of buckets; the buckets of a run stay together."""
+        run, runs = bucket // self.together, count // self.together
+        inside = np.flatnonzero(run < runs)
         out = bucket.copy()
-        out[inside] += (
-            how(run[inside], whole, key ^ 1, epoch[inside]) - run[inside]
-        ) * self.together
+        permuted = permutation(run[inside], runs, key ^ 1, epoch[inside])
+        out[inside] += (permuted - run[inside]) * self.together
         return out
 
     def describe(self) -> Json:

@@ -1,4 +1,4 @@
-"""Orders that leave places out: a slice, places by number, a stride, a gap."""
+"""Orders that select samples: slices, indices, exclusions, strides, gaps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..base.ints import finite
 
 
 class FixedSet(Order):
-    """An order that gives the same samples of the first pass below in every pass."""
+    """Order of a fixed set: the same samples of the input's first pass in every pass."""
 
     KEY = None
 
 
 @dataclass(frozen=True)
 class Slice(FixedSet):
-    """`count` places of the first pass, from `start` by `step`; the same samples in every pass."""
+    """Fixed set of `count` samples, from `start` by `step`."""
 
     start: int
     count: int
@@ -35,8 +35,8 @@ class Slice(FixedSet):
         return self.start + (positions - lap * self.count) * self.step, lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        place, rest = np.divmod(positions - self.start, self.step)
-        return np.where((rest == 0) & (place >= 0) & (place < self.count), place, -1)
+        index, rest = np.divmod(positions - self.start, self.step)
+        return np.where((rest == 0) & (index >= 0) & (index < self.count), index, -1)
 
     def describe(self) -> Json:
         return {"order": "slice", "start": self.start, "count": self.count, "step": self.step}
@@ -44,8 +44,7 @@ class Slice(FixedSet):
 
 @dataclass(frozen=True)
 class Pick(FixedSet):
-    """These places of the first pass, in this order, some perhaps more than once; the same samples
-    in every pass."""
+    """Fixed set of samples by index, in the given order; indices may repeat."""
 
     places: Ints = field(repr=False, compare=False)
     digest: str = field(init=False)
@@ -66,32 +65,32 @@ class Pick(FixedSet):
         return self.places[positions - lap * len(self.places)], lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        by_place, ordered = self._sorted
+        order, ordered = self._sorted
         first = np.searchsorted(ordered, positions)
-        found = np.append(ordered, -1)[first] == positions
-        return np.where(found, np.append(by_place, -1)[first], -1)
+        occurs = np.append(ordered, -1)[first] == positions
+        return np.where(occurs, np.append(order, -1)[first], -1)
 
     def every(self, positions: Ints) -> Ints:
-        """All places above of positions below: `up` tells the first of each."""
-        by_place, ordered = self._sorted
+        """Return all occurrences of positions of the input; `up` returns the first of each."""
+        order, ordered = self._sorted
         first, stop = (np.searchsorted(ordered, positions, side) for side in ("left", "right"))
-        many = stop - first
-        return by_place[np.repeat(stop - many.cumsum(), many) + np.arange(many.sum())]
+        counts = stop - first
+        return order[np.repeat(stop - counts.cumsum(), counts) + np.arange(counts.sum())]
 
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints]:
-        """The places above by those below them, and those below."""
-        by_place = np.argsort(self.places, kind="stable")
-        return by_place, self.places[by_place]
+        """The sorting permutation of the indices, and the sorted indices."""
+        order = np.argsort(self.places, kind="stable")
+        return order, self.places[order]
 
     @cached_property
     def reach(self) -> tuple[int, int]:
-        """Between which positions below they lie."""
+        """The range of the indices."""
         return (int(self.places.min()), int(self.places.max()) + 1) if len(self.places) else (0, 0)
 
     @cached_property
     def different(self) -> int:
-        """How many places they are, each counted once."""
+        """The number of distinct indices."""
         ordered = self._sorted[1]
         return int((ordered[1:] != ordered[:-1]).sum()) + bool(len(ordered))
 
@@ -101,8 +100,7 @@ class Pick(FixedSet):
 
 @dataclass(frozen=True)
 class AllBut(FixedSet):
-    """The places of the first pass without these, each named once, in their order; the same samples
-    in every pass."""
+    """Fixed set of all samples except those at distinct indices."""
 
     places: Ints = field(repr=False, compare=False)
     digest: str = field(init=False)
@@ -120,18 +118,18 @@ class AllBut(FixedSet):
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = finite(self.size(below))
         lap = positions // count
-        place = positions - lap * count
-        return place + np.searchsorted(self._kept_before, place, side="right"), lap
+        index = positions - lap * count
+        return index + np.searchsorted(self._remaining_before, index, side="right"), lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         before = np.searchsorted(self.places, positions)
-        gone = np.searchsorted(self.places, positions, side="right") > before
+        excluded = np.searchsorted(self.places, positions, side="right") > before
         inside = (positions >= 0) & (positions < finite(below))
-        return np.where(inside & ~gone, positions - before, -1)
+        return np.where(inside & ~excluded, positions - before, -1)
 
     @cached_property
-    def _kept_before(self) -> Ints:
-        """How many places are kept before each that is not."""
+    def _remaining_before(self) -> Ints:
+        """The number of remaining samples before each excluded one."""
         return self.places - np.arange(len(self.places))
 
     def describe(self) -> Json:
@@ -140,7 +138,7 @@ class AllBut(FixedSet):
 
 @dataclass(frozen=True)
 class Stride:
-    """Every `count`-th sample of each pass, from the `first`: a lane's share."""
+    """Every `count`-th sample of each pass, from `first`: the share of a lane."""
 
     KEY = None
 
@@ -159,8 +157,8 @@ class Stride:
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         epoch = positions // below if below else np.zeros_like(positions)
-        place, rest = np.divmod(positions - epoch * (below or 0) - self.first, self.count)
-        return np.where((rest == 0) & (place >= 0), epoch * (self.size(below) or 0) + place, -1)
+        index, rest = np.divmod(positions - epoch * (below or 0) - self.first, self.count)
+        return np.where((rest == 0) & (index >= 0), epoch * (self.size(below) or 0) + index, -1)
 
     def describe(self) -> Json:
         return {"order": "stride", "first": self.first, "count": self.count}
@@ -168,7 +166,7 @@ class Stride:
 
 @dataclass(frozen=True)
 class Gap:
-    """Each pass without the `count` places from `start` on: what follows moves up."""
+    """Each pass without `count` samples from `start`; later samples move up."""
 
     KEY = None
 
@@ -176,7 +174,7 @@ class Gap:
     count: int
 
     def lost(self, below: int | None) -> int:
-        """How many places each pass loses."""
+        """Return the number of samples that each pass loses."""
         return self.count if below is None else min(self.count, max(0, below - self.start))
 
     def size(self, below: int | None, /) -> int | None:
@@ -185,14 +183,14 @@ class Gap:
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         size = self.size(below)
         epoch = positions // size if size else np.zeros_like(positions)
-        place = positions - epoch * (size or 0)
-        return epoch * (below or 0) + place + self.count * (place >= self.start), None
+        index = positions - epoch * (size or 0)
+        return epoch * (below or 0) + index + self.count * (index >= self.start), None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         epoch = positions // below if below else np.zeros_like(positions)
-        place = positions - epoch * (below or 0)
-        moved = place - self.count * (place >= self.start) + epoch * (self.size(below) or 0)
-        return np.where((place >= self.start) & (place < self.start + self.count), -1, moved)
+        index = positions - epoch * (below or 0)
+        moved = index - self.count * (index >= self.start) + epoch * (self.size(below) or 0)
+        return np.where((index >= self.start) & (index < self.start + self.count), -1, moved)
 
     def describe(self) -> Json:
         return {"order": "gap", "start": self.start, "count": self.count}

@@ -1,5 +1,4 @@
-"""Orders of what comes more than once: passes, each in its own order or as the first, and
-samples."""
+"""Orders that repeat: passes, reshuffled or replayed, and single samples."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from ..base.ints import finite
 
 @dataclass(frozen=True)
 class Repeat:
-    """`epochs` passes as one, each in its own order; `None` is for ever."""
+    """Join `epochs` passes, each in its own order; `None` is endless."""
 
     KEY = None
 
@@ -35,7 +34,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Replay:
-    """`epochs` passes as one, each in the order of the first."""
+    """Join `epochs` passes, each in the order of the first."""
 
     KEY = None
 
@@ -57,7 +56,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class RepeatEach:
-    """Each sample `n` times, adjacent."""
+    """Repeat each sample `n` times, adjacent."""
 
     KEY = None
 
@@ -78,8 +77,7 @@ class RepeatEach:
 
 @dataclass(frozen=True)
 class Told:
-    """The passes `first` to `stop - 1` of a flow: those that are as long as the one in which a run
-    stands."""
+    """The passes `first` to `stop - 1`, which are as long as the current pass of a run."""
 
     KEY = None
 
@@ -90,15 +88,13 @@ class Told:
         return below
 
     def check(self, low: int, high: int, below: int | None) -> None:
-        """Refuse positions `[low, high)` of other passes."""
+        """Raise `StateError` for positions `[low, high)` in other passes."""
         for lap in (low // (below or 1), (high - 1) // (below or 1)):
             if low < high and not self.first <= lap < self.stop:
                 raise StateError(
                     f"pass {lap} has another number of positions than the present one, {below}: "
-                    "positions were "
-                    "skipped in some passes and not in others, or another pipeline was adopted; "
-                    "ask the plan of a "
-                    "state saved in such a pass"
+                    "positions were skipped in some passes and not in others, or another pipeline "
+                    "was adopted; ask the plan of a state saved in such a pass"
                 )
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
@@ -115,5 +111,5 @@ class Told:
 
 
 def _times(below: int | None, epochs: int | None) -> int | None:
-    """The length of so many passes; of nothing there is nothing, however often."""
+    """Return the length of `epochs` passes; empty passes stay empty."""
     return 0 if below == 0 else None if below is None or epochs is None else below * epochs

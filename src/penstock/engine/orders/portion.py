@@ -1,5 +1,4 @@
-"""A share of the samples and the others, told apart by a hash of where they lie: train and
-held-out, say."""
+"""Split of samples by a hash of their positions, for example into train and held-out sets."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ FINEST = 10**6
 
 @dataclass(frozen=True)
 class Portion(FixedSet):
-    """`some` of every `of` places of the first pass, in their order; or all `others`.
+    """Fixed set of `some` of every `of` samples, in their order; or of all `others`.
 
-    Places are cut into `some` stretches for every `of` of them, and a hash of the number of the
-    stretch picks one of each. So any prefix has its share, and more data changes nothing for what
-    was there before.
+    Every `of` positions are divided into `some` intervals, and a hash of the interval's number
+    picks one position of each. So every prefix has its share, and appended data moves no earlier
+    sample.
     """
 
     some: int
@@ -42,23 +41,23 @@ class Portion(FixedSet):
         place = positions - lap * count
         if not self.others:
             return self._picked(place), lap
-        # All stretches that end before are passed, and of those that follow the ones picked early
-        # enough.
+        # Skip all intervals that end before, and then those that picked an early position.
         rest = self.of - self.some
-        passed = np.maximum(((place + 1) * self.some - self.of) // rest + 1, 0)
-        while (more := self._picked(passed) - passed <= place).any():
-            passed += more
-        return place + passed, lap
+        skipped = np.maximum(((place + 1) * self.some - self.of) // rest + 1, 0)
+        while (earlier := self._picked(skipped) - skipped <= place).any():
+            skipped += earlier
+        return place + skipped, lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         inside = (positions >= 0) & (positions < finite(below))
         places = np.where(inside, positions, 0)
-        stretch = self._stretch(places)
-        mine = (self._picked(stretch) == places) != self.others
-        return np.where(inside & mine, places - self.before(places) if self.others else stretch, -1)
+        interval = self._interval(places)
+        selected = (self._picked(interval) == places) != self.others
+        index = places - self.before(places) if self.others else interval
+        return np.where(inside & selected, index, -1)
 
     def complement(self) -> Portion:
-        """All that it does not give."""
+        """Return the order of all other samples."""
         return replace(self, others=not self.others)
 
     def describe(self) -> Json:
@@ -70,19 +69,19 @@ class Portion(FixedSet):
             "others": self.others,
         }
 
-    def _stretch(self, places: Ints) -> Ints:
+    def _interval(self, places: Ints) -> Ints:
         return ((places + 1) * self.some - 1) // self.of
 
-    def _picked(self, stretch: Ints) -> Ints:
-        """The place that is picked of each stretch."""
-        first, end = stretch * self.of // self.some, (stretch + 1) * self.of // self.some
-        chance = hash64(_key(self.seed), stretch) >> np.uint64(32)
+    def _picked(self, interval: Ints) -> Ints:
+        """Return the position that is picked in each interval."""
+        first, end = interval * self.of // self.some, (interval + 1) * self.of // self.some
+        chance = hash64(_key(self.seed), interval) >> np.uint64(32)
         return first + (chance * (end - first).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
     def before(self, places: Ints) -> Ints:
-        """How many are picked before each place."""
-        stretch = self._stretch(places)
-        return stretch + (self._picked(stretch) < places)
+        """Return the number of picked positions before each position."""
+        interval = self._interval(places)
+        return interval + (self._picked(interval) < places)
 
 
 @lru_cache(maxsize=1024)
@@ -97,7 +96,7 @@ def _key(seed: int) -> int:
 
 
 def fraction_of(given: Any, where: str) -> Fraction:
-    """A share as it is written, "0.5%" or 0.005; exactly.
+    """Parse a share, such as "0.5%" or 0.005, to an exact fraction.
 
     >>> fraction_of("0.5%", "split({})"), fraction_of(0.25, "split({})")
     (Fraction(1, 200), Fraction(1, 4))
@@ -109,8 +108,10 @@ def fraction_of(given: Any, where: str) -> Fraction:
         share = Fraction(0)
     if not 0 < share < 1:
         raise ConfigError(
-            f"{where.format(repr(given))}: a share between 0 and 1, such as '0.5%' or 0.005"
+            f"{where.format(repr(given))}: give a share between 0 and 1, such as '0.5%' or 0.005"
         )
     if share.denominator > FINEST:
-        raise ConfigError(f"{where.format(repr(given))}: at most six digits after the point")
+        raise ConfigError(
+            f"{where.format(repr(given))}: give at most six digits after the decimal point"
+        )
     return share

@@ -1,4 +1,4 @@
-"""Orders that shuffle: a permutation a pass, keyed; nothing is stored."""
+"""Orders that shuffle by a keyed permutation per pass; nothing is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Permute = Callable[[Ints, int, int, Ints], Ints]
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Every sample once a pass, in an order that is new in every pass. Needs O(1) memory."""
+    """Permute each pass, with another permutation in every pass, in O(1) memory."""
 
     KEY = "Shuffle"
 
@@ -28,9 +28,8 @@ class Shuffle:
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         n = finite(below)
         if positions.size and (first := int(positions.min()) // n) == int(positions.max()) // n:
-            return permute(
-                positions - first * n, n, key, first
-            ) + first * n, None  # one pass: the common case
+            # One pass: the common case.
+            return permute(positions - first * n, n, key, first) + first * n, None
         epoch = positions // n
         return permute(positions - epoch * n, n, key, epoch) + epoch * n, None
 
@@ -45,11 +44,10 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class BlockShuffle:
-    """Blocks of neighbouring rows in random order, then the rows within windows of blocks.
+    """Shuffle blocks of neighbouring rows, then the rows inside windows of blocks.
 
-    Reads stay almost sequential: a window touches `window` blocks only. Quality lies between a
-        shuffle buffer
-    of `rows * window` samples and a full shuffle. The tail that fills no block comes last.
+    Reads stay almost sequential, as a window touches `window` blocks only. The quality is between a
+    shuffle buffer of `rows * window` samples and a full shuffle. A partial block is last.
     """
 
     KEY = "BlockShuffle"
@@ -65,9 +63,9 @@ class BlockShuffle:
         epoch = positions // n
         i = within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
         block = i // self.rows
-        whole = n // self.rows
-        inside = np.flatnonzero(block < whole)
-        moved = permute(block[inside], whole, key ^ 1, epoch[inside])
+        blocks = n // self.rows
+        inside = np.flatnonzero(block < blocks)
+        moved = permute(block[inside], blocks, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
         return i + epoch * n, None
 
@@ -76,9 +74,9 @@ class BlockShuffle:
         epoch = positions // n
         i = positions - epoch * n
         block = i // self.rows
-        whole = n // self.rows
-        inside = np.flatnonzero(block < whole)
-        moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
+        blocks = n // self.rows
+        inside = np.flatnonzero(block < blocks)
+        moved = unpermute(block[inside], blocks, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
         return within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
 
@@ -88,10 +86,10 @@ class BlockShuffle:
 
 @dataclass(frozen=True)
 class WindowShuffle:
-    """Each `window` of neighbouring rows in random order; no row leaves its window.
+    """Shuffle each window of neighbouring rows; no row leaves its window.
 
-    An order where the flow is indexed, a fold where it streams: they give the same. The fold holds
-        a window.
+    An order for indexed inputs, and a fold for streams, with equal results. The fold holds a
+    window.
     """
 
     KEY = "WindowShuffle"
@@ -110,10 +108,10 @@ class WindowShuffle:
     def _moved(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
         out = np.empty_like(positions)
         epoch = np.zeros_like(positions) if below is None else positions // below
-        for one in map(int, distinct(epoch)):
-            mine, before = np.flatnonzero(epoch == one), one * (below or 0)
-            i, own = positions[mine] - before, key_of_pass(key, one)
-            out[mine] = within(i, below, self.window, own, np.zeros_like(i), how) + before
+        for number in map(int, distinct(epoch)):
+            rows, before = np.flatnonzero(epoch == number), number * (below or 0)
+            i, pass_key = positions[rows] - before, key_of_pass(key, number)
+            out[rows] = within(i, below, self.window, pass_key, np.zeros_like(i), how) + before
         return out
 
     def init(self, key: int, /) -> Carry:
@@ -144,8 +142,9 @@ class WindowShuffle:
 
 
 def within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: Permute) -> Ints:
-    """Permute the places inside every window of `span`, up to `n`; the last window of a pass that
-    ends is shorter, and what lies after it stays.
+    """Permute the indices inside every window of `span`, up to `n`.
+
+    The last window of a finite pass is shorter; indices after `n` stay.
     """
     out = i.copy()
     window = i // span

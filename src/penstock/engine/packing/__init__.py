@@ -1,10 +1,12 @@
-"""Packing: many documents in rows of equal length. Folds decide which from sizes alone; a builder
-copies the tokens.
+"""Packing: documents in rows of equal length. Folds plan rows from sizes; builders copy tokens.
 
-A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the documents of the row, 0
-for padding, so `segment_ids > 0` is the attention mask) and `positions` (int32: the place within
-the document, going on where it was split; 0 for padding). A document that cannot be read is padding
-in the place planned for it.
+A row is a mapping of its features, `segment_ids` and `positions`, both int32:
+
+- `segment_ids` is 1, 2, ... for the documents of the row and 0 for padding, so `segment_ids > 0` is
+  the attention mask.
+- `positions` is the offset within the document, continued after a split; 0 for padding.
+
+A document that cannot be read becomes padding of its planned size.
 """
 
 from ..grouping.apart import SOURCE, Apart, group_in, inner_of

@@ -1,4 +1,4 @@
-"""Packing documents of several features, each with rows of a length of its own."""
+"""Packing of documents whose features have rows of different lengths."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def feature_packing(
     open_rows: int | None,
     dtype: DType | Mapping[str, DType] = None,
 ) -> tuple[Fold, FeatureRows]:
-    """The fold and the builder of `Dataset.pack_features`, its options checked."""
+    """Check the options of `Dataset.pack_features`, and return its fold and its row builder."""
     step = "pack_features"
     if not isinstance(lengths, Mapping) or not lengths:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"{step}({lengths!r}): a length for each feature, such as {{'inputs': 512, 'targets': "
-            f"128}}"
+            f"{step}({lengths!r}): give a length for each feature, such as "
+            "{'inputs': 512, 'targets': 128}"
         )
     chosen(method, METHODS, step + "(method={})")
     names = tuple(lengths)
@@ -45,11 +45,11 @@ def feature_packing(
         names, tuple(whole(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names)
     )
     aligns = tuple(
-        whole(each, step + "(align={})", 1) for each in _of_each("align", align, room, 1)
+        whole(value, step + "(align={})", 1) for value in _by_feature("align", align, room, 1)
     )
-    for each in _of_each("dtype", dtype, room, None):
-        check_dtype(each, step)
-    padding = _of_each("pad", pad, room, 0)
+    for feature_dtype in _by_feature("dtype", dtype, room, None):
+        check_dtype(feature_dtype, step)
+    padding = _by_feature("pad", pad, room, 0)
     rows = FeatureRows(
         room, unpacked, align=aligns, padding=padding, exact=True, dtype=dtype, integers=TOKENS
     )
@@ -59,30 +59,30 @@ def feature_packing(
                 f"{step}: max_segments, open_rows and align are for first_fit and best_fit"
             )
         return EndToEnd(room, (True,) * len(names)), rows
-    most = None if max_segments is None else whole(max_segments, step + "(max_segments={})", 1)
-    held = whole(64 if open_rows is None else open_rows, step + "(open_rows={})", 1)
-    return Bins(room, held, aligns, method == "best_fit", most), rows
+    limit = None if max_segments is None else whole(max_segments, step + "(max_segments={})", 1)
+    bins = whole(64 if open_rows is None else open_rows, step + "(open_rows={})", 1)
+    return Bins(room, bins, aligns, method == "best_fit", limit), rows
 
 
-def _of_each(option: str, given: Any, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
-    """A setting of each feature: one for all, or a mapping of some."""
-    if not isinstance(given, Mapping):
-        return (given,) * len(room.names)
-    if unknown := set(given) - set(room.names):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+def _by_feature(option: str, setting: Any, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
+    """Return a setting for each feature, from one value for all or a mapping of some."""
+    if not isinstance(setting, Mapping):
+        return (setting,) * len(room.names)
+    if unknown := set(setting) - set(room.names):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         raise ConfigError(
             f"pack_features: {option} names {sorted(unknown)}, and the features are "  # pyright: ignore[reportUnknownArgumentType]
-            f"{list(room.names)}"
+            f"{list(room.names)}; name features only"
         )
-    return tuple(given.get(name, default) for name in room.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
+    return tuple(setting.get(name, default) for name in room.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
 
 
 class FeatureRows:
-    """The arrays of a row, from the pieces that a fold put together.
+    """Builder of a row's arrays from the pieces of a group.
 
-    Features in `meta` are packed without segments and positions, or listed where they have no room
-    of their own; with `exact`, documents must have no others. The first token of every piece
-    becomes that of `bos`. Vectors of integers become `integers`; without that, a row has the dtypes
-    of its first document, as in Grain. `dtype` is one for all features or a mapping of some.
+    Features in `meta` are packed without segments and positions, or listed if the row has no room
+    for them. With `exact`, other features are an error. `bos` replaces the first token of every
+    piece. Vectors of integers become `integers`; without it a row has the dtypes of its first
+    document, as in Grain. `dtype` is one for all features, or a mapping of some.
     """
 
     def __init__(
@@ -105,15 +105,13 @@ class FeatureRows:
         )
         self.listed = tuple(name for name in meta if name not in room.names)
         self.cut = [name not in self.meta for name in room.names]
-        told = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
+        settings = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
         dtypes = {
             name: np.dtype(asked).name
             for name in room.names
             if (asked := _of(dtype, name)) is not None
         }
-        self.__qualname__ = (
-            f"rows({told}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
-        )
+        self.__qualname__ = f"rows({settings}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
 
     def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
         pieces = [*pieces_of(group, self.cut)]
@@ -128,8 +126,7 @@ class FeatureRows:
         return out | {name: [e[name] for e in elements if name in e] for name in listed}
 
     def _named(self, elements: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """The features that are listed, those of `with_source()` too; any that nobody named is
-        refused."""
+        """Return the listed features, with those of `with_source()`; check for unknown ones."""
         rest = {
             name: None for element in elements for name in element if name not in self.room.names
         }
@@ -137,7 +134,8 @@ class FeatureRows:
             name for name in rest if name not in self.listed and not name.startswith("__")
         ]:
             raise DataError(
-                f"packing: there is no length for {extra}; drop them before, or name them unpacked"
+                f"packing: features {extra} have no length; give one, drop them before, or name "
+                "them in unpacked="
             )
         return tuple(dict.fromkeys((*self.listed, *rest)))
 
@@ -168,9 +166,9 @@ class FeatureRows:
                     ) from None
                 if piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind"):
                     raise _part(
-                        f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
-                        f"{kind}{[size, *shape]}: all must have one kind of dtype and one shape "
-                        "behind the first axis",
+                        f"feature {name!r} is {piece.dtype}{[*piece.shape]}, and the first in its "
+                        f"row is {kind}{[size, *shape]}; give all documents one kind of dtype, and "
+                        "one shape after the first axis",
                         segment,
                     )
                 column[begin:end] = piece
@@ -191,27 +189,26 @@ class FeatureRows:
     ) -> np.dtype[Any]:
         if self.integers is None:
             return next((piece for piece in pieces if length_of(piece)), pieces[0]).dtype
-        told = (
+        typed = (
             pieces if any(map(length_of, pieces)) else [exact_array(value[:1]) for value in values]
         )
         if (
-            place := next((i for i, piece in enumerate(told) if piece.dtype.kind in "OSUmM"), None)
+            place := next((i for i, piece in enumerate(typed) if piece.dtype.kind in "OSUmM"), None)
         ) is not None:
-            shown = f"{type(values[place]).__name__} of {told[place].dtype}"
+            shown = f"{type(values[place]).__name__} of {typed[place].dtype}"
             raise _part(
                 f"feature {name!r} is a {shown}, not a sequence of numbers: leave it out of "
                 "lengths",
                 place + 1,
             )
         try:
-            return packed_dtype(told, _of(self.dtype, name), self.integers)
+            return packed_dtype(typed, _of(self.dtype, name), self.integers)
         except InexactError as error:
             message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
             raise _part(message, error.place + 1) from None
 
     def _held(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
-        """Padding, or what stands before a document; an error where the dtype of the feature does
-        not have it."""
+        """Convert padding or BOS to the dtype of the feature."""
         try:
             return held(value, dtype)
         except OverflowError as error:

@@ -1,4 +1,4 @@
-"""Groups in columns: who goes together, for any number of groups."""
+"""Layouts: planned groups in columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from ..base.rows import bounds_of
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Groups in columns: group `r` is the parts `bounds[r]:bounds[r + 1]`, each `item[start:stop]`;
-    all int64.
+    """Groups in int64 columns: group `r` has the parts `bounds[r]:bounds[r + 1]`.
 
-    `len(plan)` is the number of groups.
+    A part is `item[start:stop]`. `len(layout)` is the number of groups.
     """
 
     bounds: Ints
@@ -27,8 +26,7 @@ class Layout:
         return len(self.bounds) - 1
 
     def pieces(self, groups: Ints) -> tuple[Ints, Ints]:
-        """The entries of some groups, one group after the other, and where each group begins among
-        them."""
+        """Return the offsets of some groups in their concatenation, and the parts of all of them."""
         starts = self.bounds[groups]
         bounds = bounds_of(self.bounds[groups + 1] - starts)
         return bounds, np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))

@@ -1,5 +1,4 @@
-"""Building many planned rows at once, where documents are plain vectors: a few NumPy calls for many
-documents."""
+"""Vectorised building of planned rows from plain vectors: few NumPy calls for many documents."""
 
 from __future__ import annotations
 
@@ -22,13 +21,14 @@ Array = npt.NDArray[Any]
 
 _RAMP = np.arange(1 << 16, dtype=np.int32)
 _COLUMNS: tuple[str, ...] = ("tokens", "segment_ids", "positions")
-_BLOCK = 1 << 15  # tokens that are laid into one array: more would be memory that is new every time
+_BLOCK = 1 << 15  # tokens in one array; larger arrays would be freshly mapped memory each time
 
 
 class Laid(NamedTuple):
-    """What rows are made of, end to end: parts of documents, and the padding between them. Of each
-    its `tokens`, its `places` in the document, its `number` in the row, `counts` tokens; `bounds`
-    is where rows begin.
+    """Contents of rows, concatenated: parts of documents, and padding between them.
+
+    A part has its `tokens`, their `places` in the document, its `number` in the row, and its
+    `counts` of tokens. `bounds` are the offsets of rows.
     """
 
     tokens: list[Array]
@@ -46,35 +46,34 @@ def build_plain(
     multiple: int,
     sizes: Sequence[int],
 ) -> list[dict[str, Array]] | None:
-    """All rows of the groups, stacked, so many at a time: what `build_row` makes of each, with one
-    more axis in front.
+    """Build the rows of the groups in stacks of `sizes` rows, equal to `build_row` of each.
 
-    None where that takes more: features, lists, dtypes of several kinds, or anything that is wrong
-        and must be named.
+    Return None for other documents (features, lists, mixed dtypes) and for invalid ones, so that
+    `build_row` reports the error.
     """
-    if (found := _laid(groups, length, multiple, dtype, pad)) is None:
+    if (laid := _laid(groups, length, multiple, dtype, pad)) is None:
         return None
-    kind = _kind(found.tokens, dtype)
-    made, row = list[dict[str, Array]](), 0
+    kind = _kind(laid.tokens, dtype)
+    stacks, row = list[dict[str, Array]](), 0
     for edges in _blocks(sizes, length):
         rows = edges[-1]
-        a, b = found.bounds[row], found.bounds[row + rows]
-        if (tokens := _together(found.tokens[a:b], rows * length, kind)) is None:
+        a, b = laid.bounds[row], laid.bounds[row + rows]
+        if (tokens := _concatenate(laid.tokens[a:b], rows * length, kind)) is None:
             return None
         columns: tuple[Array, ...] = (
             tokens,
-            found.number[a:b].repeat(found.counts[a:b]),
-            np.concatenate(found.places[a:b]),
+            laid.number[a:b].repeat(laid.counts[a:b]),
+            np.concatenate(laid.places[a:b]),
         )
         block = [column.reshape(rows, length) for column in columns]
         for a, b in pairwise(edges):
-            made.append(dict(zip(_COLUMNS, [column[a:b] for column in block], strict=True)))
+            stacks.append(dict(zip(_COLUMNS, [column[a:b] for column in block], strict=True)))
         row += rows
-    return made
+    return stacks
 
 
 def _blocks(sizes: Sequence[int], length: int) -> list[list[int]]:
-    """Where items of so many rows begin, in blocks of about as many tokens."""
+    """Return the row offsets of items, in blocks of similar numbers of tokens."""
     blocks = list[list[int]]()
     for size in sizes:
         if not blocks or blocks[-1][-1] * length >= _BLOCK:
@@ -86,21 +85,19 @@ def _blocks(sizes: Sequence[int], length: int) -> list[list[int]]:
 def _laid(
     groups: Sequence[Sequence[Piece]], length: int, multiple: int, dtype: Any, pad: Any
 ) -> Laid | None:
-    """What lies in the rows, if these are neighbours of one plan, and it is plain vectors of what
-    was expected."""
+    """Return the contents of rows that are neighbours of one plan and have plain, valid vectors."""
     first, last = groups[0], groups[-1]
     if not isinstance(first, Pieces) or not isinstance(last, Pieces):
         return None
-    # Behind a change of weights the next row may be of another plan, or of an earlier place in this
-    # one.
+    # After a change of weights the next row may be of another plan, or earlier in this one.
     rows = [
         group for group in groups if isinstance(group, Pieces) and group.columns is first.columns
     ]
-    if len(rows) < len(groups) or any(row.stop != behind.start for row, behind in pairwise(rows)):
+    if len(rows) < len(groups) or any(row.stop != after.start for row, after in pairwise(rows)):
         return None
-    some, (values, starts, stops) = slice(first.start, last.stop), first.columns
-    starts, stops = starts[some], stops[some]
-    if int(stops.max()) >= len(_RAMP) or (pieces := _pieces(values, some, starts, stops)) is None:
+    part, (values, starts, stops) = slice(first.start, last.stop), first.columns
+    starts, stops = starts[part], stops[part]
+    if int(stops.max()) >= len(_RAMP) or (pieces := _pieces(values, part, starts, stops)) is None:
         return None
     counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
     takes = stops - starts
@@ -112,7 +109,7 @@ def _laid(
     kind = _kind(pieces, dtype)
     if left.min() < 0 or not np.can_cast(pieces[0].dtype, kind, "same_kind"):
         return None
-    # The number of a document in its row: counted over all rows, less those before its row.
+    # The number of a document in its row: the number over all rows, minus the documents before.
     number = np.arange(1, len(pieces) + 1, dtype=np.int32)
     number -= np.repeat(bounds[:-1].astype(np.int32), np.diff(bounds))
     places = [_RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
@@ -126,23 +123,23 @@ def _laid(
 
 
 def _padded(laid: Laid, tails: Ints, pad: Any, kind: np.dtype[Any]) -> Laid:
-    """The same with so much padding after each part."""
+    """Add `tails` entries of padding after the parts."""
     after = np.flatnonzero(tails) + 1
-    counts, most = tails[after - 1], int(tails.max())
+    counts, longest = tails[after - 1], int(tails.max())
     bounds = np.asarray(laid.bounds)
     return Laid(
-        _between(laid.tokens, after.tolist(), counts.tolist(), np.full(most, pad, kind)),
-        _between(laid.places, after.tolist(), counts.tolist(), np.zeros(most, np.int32)),
+        _insert(laid.tokens, after.tolist(), counts.tolist(), np.full(longest, pad, kind)),
+        _insert(laid.places, after.tolist(), counts.tolist(), np.zeros(longest, np.int32)),
         np.insert(laid.number, after, 0),
         np.insert(laid.counts, after, counts),
         (bounds + np.searchsorted(after, bounds, side="right")).tolist(),
     )
 
 
-def _between(
+def _insert(
     pieces: list[Array], after: list[int], counts: list[int], padding: Array
 ) -> list[Array]:
-    """The pieces, and so much padding before some of them."""
+    """Insert `counts` entries of padding at some indices of the pieces."""
     out, done = list[Array](), 0
     for place, count in zip(after, counts, strict=True):
         out += pieces[done:place]
@@ -152,17 +149,17 @@ def _between(
 
 
 def _kind(pieces: list[Array], dtype: Any) -> np.dtype[Any]:
-    """The dtype of the rows: pieces are all integers, or all of one dtype."""
+    """Return the dtype of rows whose pieces are all integers, or all of one dtype."""
     if dtype is not None:
         return np.dtype(dtype)
     return TOKENS if pieces[0].dtype.kind in "iu" else pieces[0].dtype
 
 
-def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> list[Array] | None:
-    """Parts of documents, if these are vectors of integers, or of one other dtype."""
+def _pieces(values: Sequence[Any], part: slice, starts: Ints, stops: Ints) -> list[Array] | None:
+    """Slice documents that are vectors of integers, or of one other dtype; else return None."""
     if isinstance(values, Spans):
-        return values.parts(some, starts, stops) if values.plain else None
-    docs: Sequence[Any] = values[some]
+        return values.parts(part, starts, stops) if values.plain else None
+    docs: Sequence[Any] = values[part]
     if list(map(type, docs)).count(np.ndarray) < len(docs) or not are_alike(docs):
         return None
     return [
@@ -171,8 +168,8 @@ def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> li
     ]
 
 
-def _together(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | None:
-    """The tokens of all pieces, as those of a dtype; None where it does not have them."""
+def _concatenate(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | None:
+    """Concatenate the tokens of all pieces in a dtype; return None if it cannot hold them."""
     tokens = np.empty(size, kind)
     dtypes = {piece.dtype for piece in pieces}
     try:

@@ -1,4 +1,4 @@
-"""`Packing`: all that `pack` can be told, checked when the pipeline is described."""
+"""`Packing`: the options of `pack`, validated when the pipeline is described."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..base.ints import held, whole
 from ..base.tree import collate
 from ..grouping.apart import SOURCE, Apart
 from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import ConcatSplit, Long, Overflow, Piece
+from ..grouping.pack import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from .many import build_plain
 from .row import OWN, build_row
 
@@ -29,29 +29,29 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 @dataclass(frozen=True)
 class Packing:
-    """How documents become rows of `length` tokens.
+    """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
     (1,000), `overflow` and `rows` (these three for best_fit) choose the fold, see `ConcatSplit`,
-    `FirstFit`, `BestFit`. The others say how a row is built:
+    `FirstFit`, `BestFit`. The others define how a row is built:
 
-    - Documents are arrays or lists of numbers (the row calls them `tokens`), or mappings of such:
-      `features` (all, when not given) are packed side by side along axis 0, those named in
-      `unpacked` come in a list with one entry for each segment, and any other is refused. The first
-      feature counts the tokens; the others must be as long.
-    - `pad` fills the row: one value, or `{feature: value}` and 0 for the rest. Give labels the
-      value that the loss skips, often -100.
-    - `bos` and `eos` put a token before and behind every document. They count as tokens; a split
-      document has BOS only at its start and EOS only at its end; `long="cut"` loses EOS. An id goes
-      to the first feature, and the others have their padding in its place, so the loss skips it;
-      `{feature: value}` gives each its own.
-    - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts
-      as tokens; a row is as long as several of them.
-    - Documents of which the key `group_by` has different values are in different rows; `__source__`
-      is their source.
-    - `dtype` is one for all or `{feature: dtype}`. Without it, features that are vectors of
-      integers become int32, whatever the sources store, and others get the common dtype of the
-      documents. An integer that it does not hold is an error.
+    - Documents are arrays or lists of numbers, named `tokens` in the row, or mappings of features.
+      `features` (default: all) are packed along axis 0. `unpacked` features are collected in a list
+      with one entry per segment. Other features are an error. The first feature counts the tokens;
+      the others must have the same length.
+    - `pad` is the padding value, or `{feature: value}` with 0 for the rest. Give labels the value
+      that the loss ignores, often -100.
+    - `bos` and `eos` add a token before and after every document, and count as tokens. A split
+      document has BOS only at its start and EOS only at its end; `long="truncate"` drops EOS. An
+      id goes to the first feature; the others get their padding, so the loss ignores it.
+      `{feature: value}` gives each feature its own.
+    - `pad_to_multiple` pads each document in a row to a multiple, and counts as tokens. The length
+      of a row is a multiple of it.
+    - Documents with different values of the key `group_by` are in different rows; `__source__` is
+      the source.
+    - `dtype` is one for all, or `{feature: dtype}`. By default vectors of integers become int32,
+      whatever the sources store, and other features get the common dtype of the documents. An
+      integer that the dtype cannot hold is an error.
 
     >>> packing = Packing(6, eos=0, dtype="int32")
     >>> packing.size([5, 6, 7]), packing.extra
@@ -80,14 +80,14 @@ class Packing:
 
     def __post_init__(self) -> None:
         chosen(self.method, METHODS, "pack(method={})")
-        self._refuse_unused()
+        self._check_unused()
         if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"pack(group_by={self.group_by!r}): a key of the documents, or {SOURCE!r} for "
+                f"pack(group_by={self.group_by!r}): give a key of the documents, or {SOURCE!r} for "
                 "their sources"
             )
         self.fold()
-        self._refuse_small()
+        self._check_length()
         if isinstance(self.features, str) or isinstance(self.unpacked, str):
             raise ConfigError(
                 "pack: features and unpacked are tuples of names, such as ('input_ids',), not one "
@@ -99,17 +99,17 @@ class Packing:
         ):
             raise ConfigError(
                 f"pack: features={names} must name at least one feature, none of "
-                f"unpacked={list(self.unpacked)}, "
-                f"and not {' or '.join(sorted(OWN))}, which packing adds"
+                f"unpacked={list(self.unpacked)}, and not {' or '.join(sorted(OWN))}, which "
+                "packing adds"
             )
         for option in ("pad", "bos", "eos", "dtype"):
-            given = getattr(self, option)
-            table = cast("dict[str, Any]", given) if isinstance(given, dict) else {"": given}
+            setting = getattr(self, option)
+            table = cast("dict[str, Any]", setting) if isinstance(setting, dict) else {"": setting}
             for name in sorted(set(table) - {"", *(names or table)}):
                 raise ConfigError(
                     f"pack: {option} names {name!r}, which is not in features={names}"
                 )
-            if given is not None or option == "pad":
+            if setting is not None or option == "pad":
                 for value in table.values():
                     _check_value(option, value)
         if not isinstance(self.dtype, dict):
@@ -117,17 +117,17 @@ class Packing:
                 self._check_id(option, getattr(self, option))
 
     def _check_id(self, option: str, value: Any) -> None:
-        """Refuse an id before or behind documents that the dtype of the tokens does not hold."""
+        """Raise `ConfigError` if the dtype of the tokens cannot hold BOS or EOS."""
         kind = self.token_dtype
         if isinstance(value, int | np.integer):
             try:
                 held(value, kind)
             except OverflowError as error:
                 raise ConfigError(
-                    f"pack({option}={value}): {error}; pass dtype= of one that does"
+                    f"pack({option}={value}): {error}; pass a dtype= that does"
                 ) from None
 
-    def _refuse_unused(self) -> None:
+    def _check_unused(self) -> None:
         fits = self.method != "concat_split"
         if self.open_rows is not None and not fits:
             raise ConfigError(
@@ -137,7 +137,7 @@ class Packing:
             raise ConfigError(
                 f"pack: window is for best_fit; {self.method} places each document as it comes"
             )
-        held = [
+        planned = [
             name
             for name in ("open_rows", "window", "max_segments")
             if getattr(self, name) is not None
@@ -148,14 +148,13 @@ class Packing:
                 raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
         if self.rows is not None and self.method == "concat_split":
             whole(self.rows, "pack(rows={})", 4)
-        if held and "split" in (self.overflow, self.rows and "split"):
+        if planned and "split" in (self.overflow, self.rows and "split"):
             raise ConfigError(
-                f"pack: {held[0]} is for overflow='never', whose rows are planned one after the "
-                "other"
+                f"pack: {planned[0]} is for overflow='never', which plans rows one after the other"
             )
         if self.rows is not None and self.overflow == "never":
             raise ConfigError(
-                "pack: rows is for overflow='split', which packs so many rows at a time"
+                "pack: rows is for overflow='split', which packs that many rows at a time"
             )
         if self.long != "split" and not fits:
             raise ConfigError(
@@ -163,17 +162,16 @@ class Packing:
                 "documents"
             )
 
-    def _refuse_small(self) -> None:
+    def _check_length(self) -> None:
         multiple = whole(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
         if self.length % multiple:
             raise ConfigError(
                 f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "
-                "multiple of "
-                f"{multiple}, such as {-(-self.length // multiple) * multiple}"
+                f"multiple of {multiple}, such as {-(-self.length // multiple) * multiple}"
             )
-        if self.long == "cut" and self.length <= self.extra:
+        if self.long == "truncate" and self.length <= self.extra:
             raise ConfigError(
-                f"pack({self.length}, long='cut'): with bos and eos a row of {self.length} has no "
+                f"pack({self.length}, long='truncate'): with bos and eos a row of {self.length} has no "
                 "room for a token of "
                 "a document; use a longer row, or long='split'"
             )
@@ -196,18 +194,20 @@ class Packing:
 
     @property
     def _overflow(self) -> Overflow:
-        """Whether a document may be split so that rows need no plan: not where it goes with a mask
-        or labels, and not where the fold was told how to work.
+        """The overflow option, with its default.
+
+        The default is "never" for several features, such as tokens with a mask or labels, and if
+        options of a planned fold are given.
         """
-        told = (
+        planned = (
             self.open_rows is not None or self.window is not None or self.max_segments is not None
         )
         several = self.features is not None and len(self.features) > 1
-        return self.overflow or ("never" if told or (several and self.rows is None) else "split")
+        return self.overflow or ("never" if planned or (several and self.rows is None) else "split")
 
     @property
     def extra(self) -> int:
-        """How many tokens `bos` and `eos` add to every document; folds see `size + extra`."""
+        """The number of tokens that `bos` and `eos` add to a document; folds see `size + extra`."""
         return (self.bos is not None) + (self.eos is not None)
 
     @property
@@ -218,18 +218,18 @@ class Packing:
 
     @property
     def _listed(self) -> Sequence[str]:
-        """The features that come in a list, the one that documents are grouped by among them."""
+        """The features collected in a list, with the key of `group_by`."""
         by = self.group_by
         named = by is None or by == SOURCE or by in self.unpacked or by in (self.features or ())
         return self.unpacked if named else (*self.unpacked, cast("str", by))
 
     @property
     def sizer(self) -> Sizer:
-        """How large a document is to folds."""
+        """The size of a document for folds."""
         return Sizer(self.size, self.extra, multiple=self.pad_to_multiple)
 
     def size(self, sample: Any) -> int:
-        """The tokens of a document as it is, without `extra`: the length of its first feature."""
+        """Return the tokens of a document without `extra`: the length of its first feature."""
         value, name = sample, "tokens"
         if isinstance(sample, Mapping):
             doc = cast("Mapping[str, Any]", sample)
@@ -250,15 +250,15 @@ class Packing:
             pass
         raise DataError(
             f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: name the "
-            "first feature to pack "
-            "in features=, or what is not to be packed in unpacked="
+            "features to pack in features=, the one that counts the tokens first, or the others in "
+            "unpacked="
         )
 
     def __call__(self, parts: Sequence[Piece]) -> dict[str, Any]:
         return self.build(parts)
 
     def many(self, groups: list[Sequence[Piece]]) -> list[dict[str, Any]]:
-        """The rows of many groups; equal to `build` on each, and faster for plain arrays."""
+        """Build the rows of many groups; faster than `build` of each for plain arrays."""
         if (stacked := self.stacked(groups, [1] * len(groups))) is None:
             return [self.build(group) for group in groups]
         return [{name: column[0] for name, column in row.items()} for row in stacked]
@@ -266,7 +266,7 @@ class Packing:
     def stacked(
         self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int]
     ) -> list[dict[str, Any]] | None:
-        """All rows, so many at a time stacked, where they are plain; see `build_plain`."""
+        """Build stacks of `sizes` rows if documents are plain, else return None."""
         dtype: Any = self.dtype
         plain = (
             self.features is None
@@ -282,7 +282,7 @@ class Packing:
         )
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
-        """The row of these parts, see `build_row`."""
+        """Build the row of these parts, see `build_row`."""
         return build_row(
             parts,
             self.length,
@@ -296,14 +296,13 @@ class Packing:
         )
 
     def describe(self) -> Json:
-        """Every option as plain JSON, for fingerprints."""
+        """Return every option as plain JSON, for fingerprints."""
         return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Batches of packed rows, built in place: what collating the rows of `packing` gives, without
-    another copy."""
+    """Builder of batches of packed rows in place, without a copy for collation."""
 
     packing: Packing
 
@@ -320,7 +319,7 @@ class PackedBatches:
         return collate(rows)
 
     def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
-        """The batches of many lists of groups."""
+        """Build the batches of many lists of groups."""
         groups = [group for batch in batches for group in batch]
         stacked = self.packing.stacked(groups, [len(batch) for batch in batches])
         return (
@@ -338,6 +337,8 @@ def _plain(value: Any, option: str) -> Json:
         return {name: _plain(table[name], option) for name in sorted(table)}
     if isinstance(value, (list, tuple)):
         return list(cast("Sequence[str]", value))
+    if option == "long":
+        return LONG_IN_STATES.get(value, value)
     if option == "dtype" and value is not None:
         return np.dtype(value).name
     return cast("Json", value.item() if isinstance(value, np.generic) else value)
@@ -354,7 +355,7 @@ def _check_value(option: str, value: Any) -> None:
 
 
 def check_dtype(value: Any, step: str) -> None:
-    """Raise `ConfigError` for what is no dtype of NumPy, or one of something other than numbers."""
+    """Raise `ConfigError` unless a value is a NumPy dtype of numbers."""
     try:
         kind = np.dtype(value).kind
     except (TypeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Packing ahead of time: a fold run over lengths alone, its groups in columns."""
+"""Planned packing: run a fold over lengths alone, and return its groups in columns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..grouping.pack import ConcatSplit, Piece, negative
 from .layout import Layout
 from .window import Windows, by_sums
 
-_CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
-_CUT = 1 << 22  # documents cut at a time
+_CHUNK = 1 << 14  # documents between two reports of progress
+_SPLIT_CHUNK = 1 << 22  # documents split at a time
 
 
 def settled(
@@ -32,8 +32,9 @@ def settled(
     of: Ints | None = None,
     groups: int = 1,
 ) -> int:
-    """After how many documents a fold has given so many rows of a plan; all where the end of the
-    pass decides.
+    """Return the number of documents after which a fold has emitted `rows` rows of a plan.
+
+    All documents, if the end of the pass emits the last of these rows.
 
     >>> from penstock.engine.packing import FirstFit
     >>> sizes = np.array([5, 6, 3, 8])
@@ -46,38 +47,38 @@ def settled(
         if isinstance(fold, ConcatSplit):
             return int(made.item[made.bounds[rows] - 1]) + 1
         return Windows(fold, multiple, groups).settled(lengths, rows)
-    carry, given = fold.init(key), 0
+    carry, emitted = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
-        if given >= rows:
+        if emitted >= rows:
             return number
-        carry, ready = _taken(fold, carry, Item(number, size, None), of)
-        given += len(ready)
+        carry, ready = _step(fold, carry, Item(number, size, None), of)
+        emitted += len(ready)
     return len(lengths)
 
 
 def fitted(
     own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1
 ) -> Layout:
-    """The plan of a later pass, made to have as many groups as that of the first pass, so that
-    passes stay as long.
+    """Adjust the plan of a later pass to the number of groups of the first pass.
 
-    Groups that are missing come from cutting the last ones in two. Where that does not do, each
-    document takes a place that one of its length has in the first pass; fewer tokens are cut into
-    as many pieces. A pass of other lengths gives up the groups at its end.
+    So all passes are equally long. Missing groups are created by dividing the last groups. If that
+    is not enough, each document gets the place of a document of its length in the first pass. With
+    other lengths, pieces are halved until there are enough. Surplus groups at the end are dropped.
     """
-    more = len(first) - len(own)
+    missing = len(first) - len(own)
     inside = np.ones(len(own.item), np.bool_)
     inside[own.bounds[:-1]] = False
     cuts = np.flatnonzero(inside)
-    if 0 <= more <= len(cuts):
-        return replace(own, bounds=np.sort(np.concatenate([own.bounds, cuts[len(cuts) - more :]])))
-    was, now = np.argsort(before, kind="stable"), np.argsort(lengths, kind="stable")
-    if np.array_equal(before[was], lengths[now]):
-        place = np.empty_like(was)
-        place[was] = now
+    if 0 <= missing <= len(cuts):
+        bounds = np.sort(np.concatenate([own.bounds, cuts[len(cuts) - missing :]]))
+        return replace(own, bounds=bounds)
+    old_order, new_order = np.argsort(before, kind="stable"), np.argsort(lengths, kind="stable")
+    if np.array_equal(before[old_order], lengths[new_order]):
+        place = np.empty_like(old_order)
+        place[old_order] = new_order
         return replace(first, item=place[first.item])
-    if more > 0:
-        return _halved(
+    if missing > 0:
+        return _halve(
             own,
             len(first),
             multiple if isinstance(inner_of(fold), ConcatSplit | FirstFit | BestFit) else 0,
@@ -88,9 +89,10 @@ def fitted(
     )
 
 
-def _halved(own: Layout, groups: int, multiple: int) -> Layout:
-    """So many groups of one piece each: the longest pieces are cut in two, at a multiple (0:
-    nowhere), until there are enough.
+def _halve(own: Layout, groups: int, multiple: int) -> Layout:
+    """Create `groups` groups of one piece each, by halving the longest pieces at a multiple.
+
+    With `multiple` 0, pieces cannot be divided.
     """
     item, start, stop = own.item, own.start, own.stop
     while (missing := groups - len(item)) > 0:
@@ -101,8 +103,8 @@ def _halved(own: Layout, groups: int, multiple: int) -> Layout:
         if not cut.size:
             raise DataError(
                 f"pack: the first pass fills {groups} rows, a later one of "
-                f"{len(np.unique(own.item))} documents "
-                "cannot; pack passes that hold the same documents"
+                f"{len(np.unique(own.item))} documents cannot; pack passes that hold the same "
+                "documents"
             )
         middle = start + sizes // (2 * multiple) * multiple
         times = np.ones(len(item), np.int64)
@@ -126,16 +128,16 @@ def plan(
     of: Ints | None = None,
     groups: int = 1,
 ) -> Layout:
-    """Run a fold over one pass of lengths, without data: who goes together, as columns.
+    """Run a fold over the lengths of one pass, without data, and return its groups.
 
-    All lengths are multiples of `multiple`, and cut at such; `of` are the groups of documents, for
-    `Apart`, of which there are so many `groups`. `ConcatSplit` without `max_segments` is computed
-    at once (about 0.2 us a document), what is packed in windows window by window, any other fold
-    step by step.
+    All lengths are multiples of `multiple`, and are split at multiples. `of` has the group of each
+    document, for `Apart`; `groups` is the number of groups. `ConcatSplit` without `max_segments` is
+    vectorised (about 0.2 us a document), windowed folds run window by window, other folds step by
+    step.
 
     >>> from penstock.engine.packing import FirstFit
-    >>> made = plan(FirstFit(8), [5, 6, 3])
-    >>> made.bounds.tolist(), made.item.tolist(), made.start.tolist(), made.stop.tolist()
+    >>> layout = plan(FirstFit(8), [5, 6, 3])
+    >>> layout.bounds.tolist(), layout.item.tolist(), layout.start.tolist(), layout.stop.tolist()
     ([0, 2, 3], [0, 2, 1], [0, 0, 0], [5, 3, 6])
     """
     sizes = np.asarray(lengths, np.int64)
@@ -147,7 +149,7 @@ def plan(
         )
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()
 
-    def note(groups: Sequence[Sequence[Piece]]) -> None:
+    def append(groups: Sequence[Sequence[Piece]]) -> None:
         for group in groups:
             for piece in group:
                 item, first, last = piece if isinstance(piece, Part) else (piece, 0, piece.size)
@@ -161,17 +163,17 @@ def plan(
         for first in range(0, len(sizes), _CHUNK):
             progress.tell(first)
             for i, size in enumerate(sizes[first : first + _CHUNK].tolist(), first):
-                carry, ready = _taken(fold, carry, Item(i, size, None), of)
+                carry, ready = _step(fold, carry, Item(i, size, None), of)
                 if ready:
-                    note(ready)
-    note(fold.flush(carry))
+                    append(ready)
+    append(fold.flush(carry))
     return Layout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
 
 
-def _taken(
+def _step(
     fold: Fold, carry: Carry, item: Item, of: Ints | None
 ) -> tuple[Carry, Sequence[Sequence[Piece]]]:
-    """A step, of the group that the item is in."""
+    """Run a step of a fold, in the group of the item."""
     if isinstance(fold, Apart) and of is not None:
         return fold.take(carry, item, f"{of[item.number]:09}")
     return fold.step(carry, item)
@@ -183,23 +185,20 @@ def _plan_concat(length: int, lengths: Ints) -> Layout:
     number = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[number])
     starts = ends - lengths[number]
-    # A document has a part in every row it touches: from the row of its first token to that of its
-    # last.
+    # A document has a part in every row from the row of its first token to the row of its last.
     parts = [np.zeros((4, 0), np.int64)]
     with Progress("cut documents into rows", len(number), "documents") as progress:
-        for a in range(0, len(number), _CUT):
+        for a in range(0, len(number), _SPLIT_CHUNK):
             progress.tell(a)
-            parts.append(
-                cut_at(length, number[a : a + _CUT], starts[a : a + _CUT], ends[a : a + _CUT])
-            )
+            chunk = slice(a, a + _SPLIT_CHUNK)
+            parts.append(cut_at(length, number[chunk], starts[chunk], ends[chunk]))
     row, item, start, stop = np.concatenate(parts, axis=1)
     rows = int(row[-1]) + 1 if len(row) else 0
     return Layout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
 
 
 def cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
-    """The parts of some documents, in columns: row, document, and the tokens of it from where to
-    where."""
+    """Split documents at multiples of `length`: row, document, start, stop of each part."""
     first = starts // length
     counts = (ends - 1) // length - first + 1
     row = np.repeat(first - np.cumsum(counts) + counts, counts)
@@ -214,8 +213,7 @@ def cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
 
 
 class Pieces(Sequence[Part]):
-    """The parts of one planned group: entries `start:stop` of columns that all groups of a chunk
-    share."""
+    """Parts of a planned group: entries `start:stop` of columns shared by the groups of a chunk."""
 
     __slots__ = ("columns", "start", "stop")
 
@@ -230,16 +228,14 @@ class Pieces(Sequence[Part]):
     @overload
     def __getitem__(self, index: slice) -> list[Part]: ...
     def __getitem__(self, index: int | slice) -> Part | list[Part]:
-        places = range(self.start, self.stop)[index]
-        return (
-            self._part(places)
-            if isinstance(places, int)
-            else [self._part(place) for place in places]
-        )
+        entries = range(self.start, self.stop)[index]
+        if isinstance(entries, int):
+            return self._part(entries)
+        return [self._part(entry) for entry in entries]
 
-    def _part(self, place: int) -> Part:
+    def _part(self, entry: int) -> Part:
         values, starts, stops = self.columns
-        return Part(Item(0, 0, values[place]), int(starts[place]), int(stops[place]))
+        return Part(Item(0, 0, values[entry]), int(starts[entry]), int(stops[entry]))
 
 
 class Columns(NamedTuple):

@@ -1,4 +1,4 @@
-"""Building packed rows: one copy of the tokens, and nothing per token in Python."""
+"""Building of packed rows: one copy of the tokens, and no Python code per token."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _RAMP.setflags(write=False)
 
 @dataclass(frozen=True)
 class Missing:
-    """Stands for a document that cannot be read: its tokens, and another document to show its
-    form."""
+    """Placeholder of an unreadable document: its size, and another document with its form."""
 
     size: int
     like: Any
@@ -70,37 +69,37 @@ def build_row(
     holes = [i for i, doc in enumerate(docs) if isinstance(doc, Missing)]
     shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
     columns, row = _columns(shown, features, unpacked)
-    _formed(columns, docs, holes)
+    _fill_holes(columns, docs, holes)
     lead, sizes, extra = "", known, (bos is not None) + (eos is not None)
-    there, tails = list[int](), list[int]()
+    counts, tails = list[int](), list[int]()
     for name, values in columns.items():
-        found = _lengths(name, values)
+        lengths = _lengths(name, values)
         if not lead:
-            lead, sizes = name, found
-            if found != known:
-                _check_sizes(found, spans, known, extra, multiple)
-            there = [
+            lead, sizes = name, lengths
+            if lengths != known:
+                _check_sizes(lengths, spans, known, extra, multiple)
+            counts = [
                 min(stop, size + extra) - start
                 for (start, stop), size in zip(spans, sizes, strict=True)
             ]
-            tails = [take - some for take, some in zip(takes, there, strict=True)]
+            tails = [take - count for take, count in zip(takes, counts, strict=True)]
             tails[-1] += rest
-        elif found != sizes:
-            raise _unequal(name, found, lead, sizes)
+        elif lengths != sizes:
+            raise _unequal(name, lengths, lead, sizes)
         fill = _of(pad, name, 0)
         ends = _end(bos, name, fill, name == lead), _end(eos, name, fill, name == lead)
         row[name] = _packed(
             name, values, spans, sizes, length, tails, fill, ends, _of(dtype, name, None)
         )
-    ramps = [_ramp(start, start + some) for (start, _), some in zip(spans, there, strict=True)]
+    ramps = [_ramp(start, start + count) for (start, _), count in zip(spans, counts, strict=True)]
     row["segment_ids"] = _ids(len(parts)).repeat(
-        [many for both in zip(there, tails, strict=True) for many in both]
+        [count for pair in zip(counts, tails, strict=True) for count in pair]
     )
     if any(tails):
         ramps = [
             part
-            for ramp, many in zip(ramps, tails, strict=True)
-            for part in (ramp, np.zeros(many, np.int32))
+            for ramp, tail in zip(ramps, tails, strict=True)
+            for part in (ramp, np.zeros(tail, np.int32))
         ]
     row["positions"] = np.concatenate(ramps)
     if holes:
@@ -108,8 +107,8 @@ def build_row(
     return row
 
 
-def _formed(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
-    """Documents of the right length and form where there are holes; what they hold is masked."""
+def _fill_holes(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
+    """Put documents of the right length and form into holes; `_mask` removes their content."""
     for values in columns.values():
         for i in holes:
             shown = np.asarray(values[i])
@@ -117,12 +116,12 @@ def _formed(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) ->
 
 
 def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]) -> None:
-    """Padding where documents are missing; the segments that are there are counted without them."""
+    """Replace missing documents by padding, and renumber the other segments."""
     ends = np.cumsum(takes)
     for i in holes:
-        where = slice(ends[i] - takes[i], ends[i])
+        hole = slice(ends[i] - takes[i], ends[i])
         for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
-            row[name][where] = held(fill, row[name].dtype)
+            row[name][hole] = held(fill, row[name].dtype)
         row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
     for name, listed in row.items():
         if isinstance(listed, list):
@@ -133,9 +132,9 @@ def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: l
 def _columns(
     docs: list[Any], features: Sequence[str] | None, unpacked: Sequence[str]
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """The documents column by column: those to pack, and those to list."""
+    """Return documents by column: the features to pack, and the features to list."""
     first = docs[0]
-    # That an array is no mapping takes `Mapping` as long to find out as the array takes to copy.
+    # Checked first: isinstance(array, Mapping) takes as long as copying the array.
     if isinstance(first, np.ndarray) or not isinstance(first, Mapping):
         if features is not None or unpacked:
             raise DataError(
@@ -144,8 +143,7 @@ def _columns(
             )
         return {"tokens": docs}, {}
     keys = list(cast("Mapping[str, Any]", first))
-    # What with_source() adds says where a document is from: listed, one entry a segment, without
-    # being asked for.
+    # The provenance of with_source() is always listed, one entry per segment.
     unpacked = [
         *unpacked,
         *(
@@ -178,15 +176,15 @@ def _lengths(name: str, values: list[Any]) -> list[int]:
 
 
 def _check_sizes(
-    found: list[int], spans: list[Span], known: list[int], extra: int, multiple: int
+    sizes: list[int], spans: list[Span], known: list[int], extra: int, multiple: int
 ) -> None:
-    for segment, (size, (_, stop), expected) in enumerate(zip(found, spans, known, strict=True)):
-        # A plan made from lengths alone does not give the size again: it is 0 there.
+    for segment, (size, (_, stop), expected) in enumerate(zip(sizes, spans, known, strict=True)):
+        # The size is 0 in plans from lengths alone.
         size = -(-(size + extra) // multiple) * multiple
         if stop > size or expected not in (0, size):
             raise _error(
-                f"the document has {size} tokens, but was measured as {max(stop, expected)}: "
-                "are the stored lengths those of this data?",
+                f"the document has {size} tokens, but was measured as {max(stop, expected)}; check "
+                "that the stored lengths belong to this data",
                 segment,
             )
 
@@ -202,30 +200,29 @@ def _packed(
     ends: tuple[Any, Any],
     dtype: Any,
 ) -> Array:
-    """One feature of the row: its pieces of all documents behind each other, and the padding."""
+    """Build one feature of the row: the pieces of all documents, and the padding."""
     try:
         lead = ends[0] is not None
         pieces = [
             _piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)
         ]
-        told = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
-        kind = packed_dtype(told, dtype)
+        typed = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
+        kind = packed_dtype(typed, dtype)
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
-        shape = next((piece for piece in told if len(piece)), told[0]).shape[1:]
+        shape = next((piece for piece in typed if len(piece)), typed[0]).shape[1:]
         parts = [
-            [_narrowed(name, i, piece, kind)] if len(piece) else []
-            for i, piece in enumerate(pieces)
+            [_cast(name, i, piece, kind)] if len(piece) else [] for i, piece in enumerate(pieces)
         ]
         if ends != (None, None):
-            before, behind = (
+            before, after = (
                 None if end is None else np.full((1, *shape), held(end, kind), kind) for end in ends
             )
-            parts = _with_ends(parts, spans, sizes, before, behind)
+            parts = _with_ends(parts, spans, sizes, before, after)
         if any(tails):
             parts = _with_tails(parts, tails, np.full((1, *shape), held(pad, kind), kind))
         out = np.empty((length, *shape) if shape else length, kind)
-        np.concatenate([part for some in parts for part in some], out=out, casting="same_kind")
+        np.concatenate([part for pieces in parts for part in pieces], out=out, casting="same_kind")
     except InexactError as error:
         raise _error(
             f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.place
@@ -238,8 +235,7 @@ def _packed(
 
 
 def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
-    """Return the part of a row that is a document's, without BOS (`lead`: it comes before the
-    document) and EOS."""
+    """Return the part of a document in a row, without BOS and EOS; `lead` says if BOS is added."""
     start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
     try:
         return exact_array(
@@ -249,9 +245,8 @@ def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: boo
         raise _error(f"feature {name!r}: {error}", segment) from None
 
 
-def _narrowed(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
-    """The integers of a piece in the dtype of the row; an error names the document with one that
-    does not fit."""
+def _cast(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
+    """Convert the integers of a piece to the dtype of the row; an error names the document."""
     try:
         return narrowed(piece, kind)
     except OverflowError as error:
@@ -265,36 +260,34 @@ def _with_ends(
     spans: list[Span],
     sizes: list[int],
     before: Array | None,
-    behind: Array | None,
+    after: Array | None,
 ) -> list[list[Array]]:
-    """The pieces of documents that are counted with a token before or behind them; a split one has
-    each once."""
-    found: list[list[Array]] = []
-    for some, (start, stop), size in zip(parts, spans, sizes, strict=True):
+    """Add BOS and EOS to the pieces of documents; a split document has each of them once."""
+    extended: list[list[Array]] = []
+    for pieces, (start, stop), size in zip(parts, spans, sizes, strict=True):
         first = [before] if before is not None and start == 0 else []
-        last = [behind] if behind is not None and stop > (before is not None) + size else []
-        found.append([*first, *some, *last])
-    return found
+        last = [after] if after is not None and stop > (before is not None) + size else []
+        extended.append([*first, *pieces, *last])
+    return extended
 
 
 def _with_tails(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
-    """The pieces of documents, each with so much padding after it."""
+    """Add `tails` entries of padding after the pieces of documents."""
     return [
-        [*some, padding.repeat(many, axis=0)] if many else some
-        for some, many in zip(pieces, tails, strict=True)
+        [*parts, padding.repeat(tail, axis=0)] if tail else parts
+        for parts, tail in zip(pieces, tails, strict=True)
     ]
 
 
-def _end(given: Any, name: str, pad: Any, lead: bool) -> Any:
-    """What a feature has where BOS or EOS is added (`None`: nowhere): a value of its own, or its
-    padding."""
-    if given is None or isinstance(given, dict):
-        return _of(given, name, pad)
-    return given if lead else pad
+def _end(setting: Any, name: str, pad: Any, lead: bool) -> Any:
+    """Return the value of a feature at BOS or EOS: its own value, or its padding; None if unset."""
+    if setting is None or isinstance(setting, dict):
+        return _of(setting, name, pad)
+    return setting if lead else pad
 
 
 def _of(setting: Any, name: str, default: Any) -> Any:
-    """The setting of one feature: one for all, or a dict of them."""
+    """Return the setting of one feature, from one value for all or a dict."""
     return (
         cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
     )
@@ -306,17 +299,17 @@ def _ramp(start: int, stop: int) -> Array:
 
 @lru_cache(maxsize=1024)
 def _ids(segments: int) -> npt.NDArray[np.int32]:
-    """1, 0, 2, 0, ...: the number of each document, and of the padding after it."""
+    """Return 1, 0, 2, 0, ...: the number of each document, and 0 for the padding after it."""
     ids = np.zeros(2 * segments, np.int32)
     ids[::2] = np.arange(1, segments + 1)
     return ids
 
 
-# ---------------------------------------------------------------- what can be wrong with a document
+# ---------------------------------------------------------------- errors of documents
 
 
 def _no_numbers(name: str, values: list[Any], error: Exception | None = None) -> DataError:
-    """The error for a feature that cannot be packed, or cannot be packed as asked."""
+    """Return the error for a feature that cannot be packed."""
     for segment, value in enumerate(values):
         try:
             array = np.asarray(value)
@@ -332,29 +325,29 @@ def _no_numbers(name: str, values: list[Any], error: Exception | None = None) ->
     return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
 
 
-def _unequal(name: str, found: list[int], lead: str, sizes: list[int]) -> DataError:
-    segment = next(i for i, (a, b) in enumerate(zip(found, sizes, strict=True)) if a != b)
-    message = f"feature {name!r} has {found[segment]} entries, {lead!r} has {sizes[segment]}: "
-    return _error(message + "name what is no sequence of tokens in unpacked=", segment)
+def _unequal(name: str, lengths: list[int], lead: str, sizes: list[int]) -> DataError:
+    segment = next(i for i, (a, b) in enumerate(zip(lengths, sizes, strict=True)) if a != b)
+    message = f"feature {name!r} has {lengths[segment]} entries, {lead!r} has {sizes[segment]}: "
+    return _error(message + "name a feature that is no sequence of tokens in unpacked=", segment)
 
 
 def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
     for segment, doc in enumerate(docs):
         if not isinstance(doc, Mapping):
             return _error(f"a {_type(doc)} among mappings", segment)
-        found = set(cast("Mapping[str, Any]", doc))
-        if wanted - found:
+        keys = set(cast("Mapping[str, Any]", doc))
+        if wanted - keys:
             return _error(
-                f"the document lacks {_names(wanted - found)}, it has {_names(found)}", segment
+                f"the document lacks {_names(wanted - keys)}, it has {_names(keys)}", segment
             )
-        if found - wanted:
+        if keys - wanted:
             remedy = (
                 "the first document of the row has not"
                 if guessed
                 else "name them in features= or unpacked="
             )
             return _error(
-                f"the document has also {_names(found - wanted)}: {remedy}, or drop them", segment
+                f"the document has also {_names(keys - wanted)}: {remedy}, or drop them", segment
             )
     return DataError(f"documents whose {_names(wanted)} cannot be read")
 

@@ -70,9 +70,9 @@ def packing_of(op: PackedOp) -> PackedShares:
 def _cuts(op: PackedOp) -> bool:
     """Return whether documents longer than a row lose their ends."""
     if isinstance(op, FitOp):
-        return op.windows.long == "cut"
+        return op.windows.long == "truncate"
     fold = inner_of(op.fold) if isinstance(op, PackOp) else None
-    return isinstance(fold, FirstFit | BestFit) and fold.long == "cut"
+    return isinstance(fold, FirstFit | BestFit) and fold.long == "truncate"
 
 
 def _rows_of_pass(op: PackedOp, tokens: int | None, each: float) -> int | None:

@@ -148,10 +148,8 @@ class Questions(Located):
             position: the number of positions; by default everything that the run delivered. For
                 leased items (`Loader.lease`), everything that was settled.
             step: a global step instead: everything before its (last) delivery. Rows that fill no
-                step
-                count as often as they were delivered: never with "drop", once more with "pad". So
-                    do
-                steps that `Loader.seek` skipped or repeated.
+                step count as often as they were delivered: never with "drop", once more with
+                "pad". So do steps that `Loader.seek` skipped or repeated.
             world_size: the number of ranks, for a plan without a run.
 
         Raises:

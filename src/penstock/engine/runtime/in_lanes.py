@@ -84,7 +84,7 @@ class LaneLedger(Ledger):
                     number += self.lanes
             except StopIteration:
                 raise StateError(
-                    f"item {next(iter(left)).uid} was taken, and its lane ends before it now: what "
+                    f"item {next(iter(left)).uid} was leased, and its lane ends before it now: what "
                     "the lane reads, or "
                     "what the functions do, is not what it was"
                 ) from None
@@ -153,7 +153,7 @@ def ledger_in(
         behind = {lane_number(lane): as_int(rounds) for lane, rounds in saved["behind"].items()}
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
-                f"the state holds items that were taken in {counted(lanes, 'lane')}, which "
+                f"the state holds items that were leased in {counted(lanes, 'lane')}, which "
                 f"{setting.world_size} "
                 "ranks cannot share out: go on with a number of ranks that divides them"
             )

@@ -199,7 +199,7 @@ def write_state(
     body = unseal(state)
     if ranks > 1 and "settling" in body:
         raise StateError(
-            f"items were taken on {ranks} ranks, each of which stands somewhere else, so no folder "
+            f"items were leased on {ranks} ranks, each of which stands somewhere else, so no folder "
             "can tell which of "
             "their states are of one moment: gather the state_dict() of all, and load the list"
         )

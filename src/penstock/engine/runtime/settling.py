@@ -53,7 +53,7 @@ def address_of(uid: str, where: str) -> Address:
     ):
         return found
     raise ConfigError(
-        f"{where.format(uid)}: that is no uid; take() gives each item with its own, such as '0:17'"
+        f"{where.format(uid)}: that is no uid; lease() gives each item with its own, such as '0:17'"
     )
 
 
@@ -93,7 +93,7 @@ class Ledger:
         if address not in self.flight and address not in self.waiting:
             raise ConfigError(
                 f"settle({uid!r}, {settlement!r}): it is not in flight here: it was settled "
-                "before, or never taken on "
+                "before, or never leased on "
                 "this rank"
             )
         self.flight.pop(address, None)
@@ -206,7 +206,7 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         )
     if len(plain) != len(missing):
         raise StateError(
-            f"items were taken on {ranks} ranks, and the states of ranks {missing[:8]} are "
+            f"items were leased on {ranks} ranks, and the states of ranks {missing[:8]} are "
             "missing: load those of all "
             "ranks as a list, whatever the number of ranks now"
         )
@@ -266,7 +266,7 @@ def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:
 def nobody_takes(many: int) -> StateError:
     """The error for a state that leaves items open where nobody would take them."""
     return StateError(
-        f"{many} items of the state were taken and never settled: only Loader.take() of the "
+        f"{many} items of the state were leased and never settled: only Loader.lease() of the "
         "pipeline that saved it "
         "gives them again"
     )

@@ -141,7 +141,7 @@ class Shares:
             raise ConfigError(
                 "make_up: this rank took or settled items since it reported: report, hand the "
                 "reports to all, and make "
-                "up before anything else is taken or settled"
+                "up before anything else is leased or settled"
             )
         return found
 

@@ -2,7 +2,7 @@
 
 Ranks, batches and what becomes of a last, short step may change while a run goes on. The state
 keeps a list of records, one for each stretch of steps of one kind, and every answer about a step
-comes from it. So it says which steps a `seek` jumped over, and which rows `take` gave item by item.
+comes from it. So it says which steps a `seek` jumped over, and which rows `lease` gave item by item.
 Rows are counted over all passes.
 
 When a run goes back, its step numbers restart from there. What it gave before is kept as a
@@ -38,7 +38,7 @@ class StepRecord:
     pass and fills no step is left out ("drop"), filled up from the beginning of the pass ("pad"),
     or dealt out as it is ("keep").
 
-    `gives` is "steps" of a `for`; "items" where `take` gave all items of a pass, whole; "nothing"
+    `gives` is "steps" of a `for`; "items" where `lease` gave all items of a pass, whole; "nothing"
     of steps that a `seek` jumped over.
     """
 

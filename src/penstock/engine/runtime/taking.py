@@ -29,7 +29,7 @@ from .settling import Address, Settlement, whole_items
 from .shares import Shares
 
 
-class TakenItem(NamedTuple):
+class LeasedItem(NamedTuple):
     """An item and its address in the plan, which is the same in every run of the pipeline:
     `plan.at(uid)`."""
 
@@ -65,7 +65,7 @@ class Taking:
         session.begin_items()
         session.ledger.used = True
 
-    def take(self, k: int) -> list[TakenItem]:
+    def lease(self, k: int) -> list[LeasedItem]:
         """The next `k` items: first those that wait to be given again. Fewer at the end of a pass
         and before a failure; none where the pass has no more, and asked again those of the next
         one.
@@ -80,7 +80,7 @@ class Taking:
             if not ledger.waiting:
                 raise
         ready = list(takewhile(self._values.__contains__, islice(ledger.waiting, k)))
-        found = [TakenItem(address.uid, self._values[address]) for address in ready]
+        found = [LeasedItem(address.uid, self._values[address]) for address in ready]
         ledger.give(ready)
         for address in ready:
             del self._values[address]
@@ -179,13 +179,13 @@ def check_lanes_taken(session: Session) -> None:
     nobody knows."""
     if tail_of(session.flow).batches or laned(session.flow).limit is not None:
         raise ConfigError(
-            "take() of a pipeline whose yield depends on the data gives its rows one by one: leave "
+            "lease() of a pipeline whose yield depends on the data gives its rows one by one: leave "
             "out the batch() and "
-            "the limit() above, and count and batch what was taken"
+            "the limit() above, and count and batch what was leased"
         )
     if session.reads_all_lanes:
         raise ConfigError(
-            f"take() on {session.setting.world_size} ranks of a pipeline whose yield depends on "
+            f"lease() on {session.setting.world_size} ranks of a pipeline whose yield depends on "
             "the data: the run has "
             f"{counted(session.lanes, 'lane')}, which these ranks cannot share out; begin the run "
             "with "
@@ -193,7 +193,7 @@ def check_lanes_taken(session: Session) -> None:
         )
     if session.setting.world_size > 1 and not endless(session.flow):
         raise ConfigError(
-            "take() over several ranks of a pipeline whose yield depends on the data needs one "
+            "lease() over several ranks of a pipeline whose yield depends on the data needs one "
             "that never ends, since "
             "nobody knows where the ranks' passes do: repeat() it"
         )

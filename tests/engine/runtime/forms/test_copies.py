@@ -276,4 +276,4 @@ def test_waiting_for_a_copy_is_waiting(device: Any) -> None:
 def test_what_is_taken_is_not_copied_and_says_so(device: Any) -> None:
     device()
     with ps.Loader(numbers()) as loader, pytest.raises(ps.ConfigError, match="leave out device="):
-        loader.take(1)
+        loader.lease(1)
