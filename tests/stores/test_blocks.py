@@ -22,14 +22,14 @@ from penstock.cli.app import app
 from penstock.engine.base import seams
 from penstock.errors import ConfigError
 from penstock.stores import blocks as module
-from penstock.stores.blocks import Blocks, bytes_of, encoded, part
-from penstock.stores.client import Found
+from penstock.stores.blocks import Blocks, parse_size, encoded, part
+from penstock.stores.client import ObjectInfo
 
 from . import servers
 from .conftest import Clock
 
 DATA = random.Random(5).randbytes(300_000)
-FOUND = Found("s3://bucket/x", len(DATA), "tag")
+FOUND = ObjectInfo("s3://bucket/x", len(DATA), "tag")
 KIB = 1 << 10
 
 
@@ -258,12 +258,12 @@ CREW = """
 import os, random, signal, sys, time
 from penstock.stores import blocks
 from penstock.stores.blocks import Blocks
-from penstock.stores.client import Found
+from penstock.stores.client import ObjectInfo
 
 folder, rounds, limit = sys.argv[1], int(sys.argv[2]), int(os.environ[blocks.LIMIT])
 blocks.SIZE = 16 << 10
 data, dice = random.Random(5).randbytes(300_000), random.Random(1)
-found, cache = Found("s3://bucket/x", len(data), "tag"), Blocks(folder)
+found, cache = ObjectInfo("s3://bucket/x", len(data), "tag"), Blocks(folder)
 
 
 def work(seed):
@@ -323,7 +323,7 @@ def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     [("1", 1), ("2 kb", 2000), ("1GiB", 1 << 30), ("0.5TB", 500_000_000_000), ("1_000", 1000)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert bytes_of(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "-1", "-1GB", "much", "1e400", "1 2x"])
@@ -334,7 +334,7 @@ def test_a_limit_that_is_no_size_is_refused(
     with pytest.raises(
         ConfigError, match=f"PENSTOCK_CACHE_LIMIT in the environment: '{told}' is no size"
     ):
-        Blocks(tmp_path).read(Found("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a))
+        Blocks(tmp_path).read(ObjectInfo("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a))
 
 
 def run(*words: str) -> Callable[[], tuple[int, Any]]:

@@ -21,8 +21,8 @@ import penstock as ps
 from penstock.cli.app import app
 from penstock.engine.base import machine, seams
 from penstock.errors import ConfigError, StorageError
-from penstock.stores import fast, general
-from penstock.stores import http as module
+from penstock.stores import fsspec_client, obstore_client
+from penstock.stores import http_client as module
 from penstock.stores.client import UnresolvedHost
 
 from . import servers
@@ -155,12 +155,12 @@ def test_every_client_tells_a_host_that_does_not_resolve(monkeypatch: pytest.Mon
 
     wrapped = RuntimeError("cannot connect")
     wrapped.__context__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    assert isinstance(general._judged(wrapped), UnresolvedHost)
+    assert isinstance(fsspec_client._translated(wrapped), UnresolvedHost)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://nobody.invalid")
     with pytest.raises(UnresolvedHost):
-        fast.FastClient("s3://bucket").stat("s3://bucket/x")
+        obstore_client.ObstoreClient("s3://bucket").stat("s3://bucket/x")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..engine.base import seams
-from .ahead import Range, Reach
-from .far import Far, at, beside, is_far, located, told
-from .file import FarFile
-from .shared import home
+from .prefetch import Range, Reach
+from .remote import Far, FarFile, at, beside, is_far, located, told
+from .listings import home
 from .stores import Stores
 
 __all__ = [

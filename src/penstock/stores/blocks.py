@@ -24,7 +24,7 @@ from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENTS
 from ..engine.base.urls import local
 from ..errors import ConfigError
-from .client import Found
+from .client import ObjectInfo
 
 LIMIT = "PENSTOCK_CACHE_LIMIT"
 """How many bytes of blocks a cache holds at most, in the environment: 200GB, say."""
@@ -68,7 +68,7 @@ class Blocks:
         self.folder = local(cache) / "blocks"
         self._failed: float | None = None  # when it took no more; until it takes something again
 
-    def read(self, of: Found, start: int, stop: int, ask: Ask) -> bytes | memoryview:
+    def read(self, of: ObjectInfo, start: int, stop: int, ask: Ask) -> bytes | memoryview:
         """Bytes of an object: from blocks that are here, others asked for and kept."""
         key = hashlib.blake2b(
             f"{of.url}\0{of.size}\0{of.etag or of.modified}".encode(), digest_size=16
@@ -96,7 +96,7 @@ class Blocks:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _fetched(
-        self, of: Found, key: str, run: Sequence[int], start: int, stop: int, ask: Ask
+        self, of: ObjectInfo, key: str, run: Sequence[int], start: int, stop: int, ask: Ask
     ) -> dict[int, bytes | memoryview | None]:
         low, high = run[0] * SIZE, min((run[-1] + 1) * SIZE, of.size)
         data = memoryview(ask(low, high))
@@ -198,7 +198,7 @@ class Blocks:
         has for them."""
         if told := machine.environment(LIMIT):
             try:
-                return bytes_of(told)
+                return parse_size(told)
             except ConfigError as error:
                 raise ConfigError(f"{LIMIT} in the environment: {error}") from None
         there = next(one for one in (self.folder, *self.folder.absolute().parents) if one.exists())
@@ -323,10 +323,10 @@ def length_of(path: Path) -> int | None:
     return None
 
 
-def bytes_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """A size as people write it.
 
-    >>> bytes_of("200GB"), bytes_of("1.5 GiB"), bytes_of("4096")
+    >>> parse_size("200GB"), parse_size("1.5 GiB"), parse_size("4096")
     (200000000000, 1610612736, 4096)
     """
     digits = text.strip().lower().removesuffix("b")

@@ -21,7 +21,7 @@ set."""
 _SECONDS = 60.0
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """An object of a store: its URL, size in bytes, etag (or another word for its version; empty
     where the store tells none), and when it was modified, in nanoseconds (0 where that is not
     told)."""
@@ -65,17 +65,17 @@ class Client(Protocol):
     """How one store is asked. Names are URLs without secrets. Everything else than what is below
     may be raised too: it is taken for a failure that may pass."""
 
-    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         """All objects whose URLs begin with this one; `flat`: those right in this folder, and its
         folders, whose URLs end with a slash."""
         ...
 
-    def stat(self, url: str, /) -> Found: ...
-    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer: ...
+    def stat(self, url: str, /) -> ObjectInfo: ...
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer: ...
     def close(self) -> None: ...
 
 
-class Later(Exception):
+class RetryableError(Exception):
     """A failure that may pass: asked again, after so many seconds where the store said how many."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
@@ -83,7 +83,7 @@ class Later(Exception):
         self.after = after
 
 
-class UnresolvedHost(Later):
+class UnresolvedHost(RetryableError):
     """The host name does not resolve: retried for a few seconds only, since a wrong name stays
     wrong."""
 
@@ -91,19 +91,19 @@ class UnresolvedHost(Later):
         super().__init__("its host name does not resolve")
 
 
-class Denied(Exception):
+class PermanentError(Exception):
     """Asked again it would be refused again: no credentials, or the wrong ones."""
 
 
-class Odd(Denied):
+class UnsupportedName(PermanentError):
     """A name that this client cannot take, of one object or of what is listed."""
 
 
-class Gone(Exception):
+class NotFound(Exception):
     """There is no such object."""
 
 
-class Mismatch(Exception):
+class VersionMismatch(Exception):
     """The answer is not of the version that was asked for."""
 
 
@@ -123,7 +123,7 @@ def seconds() -> float:
     )
 
 
-def judged(status: int, reason: str = "", after: str | None = None) -> Exception:
+def error_for_status(status: int, reason: str = "", after: str | None = None) -> Exception:
     """Return the failure that an HTTP status means, in the standard's words: those of a server may
     hold secrets.
 
@@ -132,20 +132,20 @@ def judged(status: int, reason: str = "", after: str | None = None) -> Exception
         reason: More about it, never a text of the server's.
         after: The `Retry-After` header.
 
-    >>> judged(503, after="3"), judged(404), judged(599)
-    (Later('503 Service Unavailable'), Gone('404 Not Found'), Later('599'))
+    >>> error_for_status(503, after="3"), error_for_status(404), error_for_status(599)
+    (RetryableError('503 Service Unavailable'), NotFound('404 Not ObjectInfo'), RetryableError('599'))
     """
     phrase = HTTPStatus(status).phrase if status in _STATUSES else ""
     said = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))
     if status in (404, 410):
-        return Gone(said)
+        return NotFound(said)
     if status in (401, 403, 407):
-        return Denied(said)
+        return PermanentError(said)
     if status in (412, 416):
-        return Mismatch(said)
+        return VersionMismatch(said)
     if status in _PASSES or status >= 500:
-        return Later(said, _pause(after or ""))
-    return Denied(said)
+        return RetryableError(said, _pause(after or ""))
+    return PermanentError(said)
 
 
 def _pause(told: str) -> float | None:

@@ -14,12 +14,12 @@ from ..engine.base import machine
 from ..engine.base.seams import Entry, Stat, Store
 from ..engine.base.urls import before_glob, parted, scheme_of, without_digest
 from ..errors import ConfigError
-from . import shared
-from .ahead import Ahead, Range
-from .asking import Asking
+from . import listings
+from .prefetch import Prefetcher, Range
+from .retries import RetryingClients
 from .blocks import Blocks
-from .client import Found
-from .far import is_far
+from .client import ObjectInfo
+from .remote import is_far
 
 _FEW = 8  # folders of each of which it is asked what it is, rather than to list all that lies below
 
@@ -29,7 +29,7 @@ class Known(NamedTuple):
     memory), the version that a run is pinned to, and the folder in which its blocks are kept."""
 
     full: str
-    found: Found | None = None
+    found: ObjectInfo | None = None
     cache: str | None = None
 
 
@@ -42,11 +42,11 @@ class Stores:
         self._logins: dict[
             str, str
         ] = {}  # hosts with the digest of a user, and with the user and password
-        self._asking = Asking(self._full)
-        self._ahead = Ahead(self._through)
+        self._asking = RetryingClients(self._full)
+        self._ahead = Prefetcher(self._through)
         self._blocks: dict[str, Blocks] = {}
-        self._listed: dict[str, list[Found]] = {}
-        self._seen: dict[str, Found | None] = {}
+        self._listed: dict[str, list[ObjectInfo]] = {}
+        self._seen: dict[str, ObjectInfo | None] = {}
         self._looking: dict[
             int, list[str | None]
         ] = {}  # for every thread that looks, where it keeps what it reads
@@ -87,7 +87,7 @@ class Stores:
             )
         return full
 
-    def _pin(self, found: Found) -> Found:
+    def _pin(self, found: ObjectInfo) -> ObjectInfo:
         known = self._of(found.url)
         if known.found is not None and not (found.versioned and known.found.stat() == found.stat()):
             self._ahead.forget(found.url)
@@ -95,7 +95,7 @@ class Stores:
         self._known[found.url] = known._replace(found=found, cache=mine[-1])
         return found
 
-    def _pinned(self, name: str) -> Found:
+    def _pinned(self, name: str) -> ObjectInfo:
         found = self._of(name).found
         return (
             self.look([name])[0]
@@ -143,12 +143,12 @@ class Stores:
                     self._listed.clear()
                 self._seen.clear()
 
-    def look(self, names: Sequence[str]) -> list[Found]:
+    def look(self, names: Sequence[str]) -> list[ObjectInfo]:
         """These objects as they are now, to which runs are pinned from here on. One process of a
         node asks."""
         seen = {name: self._seen_now(name) for name in names}
         if lacking := [name for name, found in seen.items() if found is None]:
-            asked = shared.once(
+            asked = listings.shared_listing(
                 lacking, lambda: [*filter(None, self._ahead.each(self._there, lacking))]
             )
             seen |= {one.url: one for one in asked}
@@ -156,13 +156,13 @@ class Stores:
                 self._seen |= {name: seen[name] for name in lacking}
         return [self._pin(seen[name] or self._missing(name)) for name in names]
 
-    def _there(self, name: str) -> Found | None:
+    def _there(self, name: str) -> ObjectInfo | None:
         try:
             return self._asking.stat(name)
         except FileNotFoundError:
             return None
 
-    def _seen_now(self, name: str) -> Found | None:
+    def _seen_now(self, name: str) -> ObjectInfo | None:
         """An object that was seen since we began to look; an error where it was not there, nor can
         be."""
         if name in self._seen:
@@ -184,11 +184,11 @@ class Stores:
             self._seen.get(one + mark) is not None for one in (above, above.rpartition("/")[0])
         )
 
-    def _missing(self, name: str) -> Found:
+    def _missing(self, name: str) -> ObjectInfo:
         self._known[name] = self._of(name)._replace(found=None)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
 
-    def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[Found]:
+    def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[ObjectInfo]:
         """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders
         with a slash. The `mark` is the digest of who asks, which no URL has here."""
         whole = mark + prefix
@@ -198,7 +198,7 @@ class Stores:
         for known, found in dict(self._listed).items():
             if whole.startswith(known):
                 return [one for one in found if one.url.startswith(prefix)]
-        found = shared.once(
+        found = listings.shared_listing(
             [whole, "/" if flat else "*"], lambda: self._asking.list(prefix, flat, mark)
         )
         if self._looking and prefix.endswith("/"):
@@ -219,7 +219,7 @@ class Stores:
             return self._local.list(pattern)
         pattern, mark = parted(pattern)
         begun = before_glob(pattern).rpartition("/")[0] + "/"
-        fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, Found]()
+        fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, ObjectInfo]()
         for one in self._meant(begun, pattern, fits, mark):
             name = one.url.rstrip("/")
             if fits.fullmatch(name) and one.url == name:
@@ -240,7 +240,7 @@ class Stores:
                 entries[name] = Entry(path, True, False)
         return sorted(entries.values())
 
-    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str], mark: str) -> list[Found]:
+    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str], mark: str) -> list[ObjectInfo]:
         """What may fit a pattern: of one folder what is right in it, else all that lies below. So
         it is, too, where many folders fit, of each of which would be asked what it is, and where a
         folder has an empty name."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ..engine.base.machine import is_unresolved
 from ..engine.base.urls import redacted, scheme_of
 from ..errors import ConfigError
-from .client import Answer, Denied, Found, Gone, Later, UnresolvedHost, judged
+from .client import Answer, PermanentError, ObjectInfo, NotFound, RetryableError, UnresolvedHost, error_for_status
 
 EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -25,7 +25,7 @@ _ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
-class GeneralClient:
+class FsspecClient:
     """One protocol of fsspec's."""
 
     def __init__(self, url: str, full: Callable[[str], str]) -> None:
@@ -53,7 +53,7 @@ class GeneralClient:
         self._scheme = url.split("://", 1)[0]
         self._path: Callable[[str], str] = (lambda _: path) if "::" in url else full
 
-    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         try:
             folder = prefix.rpartition("/")[0]
             inside: Any = (
@@ -64,7 +64,7 @@ class GeneralClient:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise _judged(error) from None
+            raise _translated(error) from None
         path = self._fs._strip_protocol(
             folder
         )  # what stands before it, such as a host, is in no name of a listing
@@ -74,7 +74,7 @@ class GeneralClient:
             url = root + name if root else f"{self._scheme}://{name.lstrip('/')}"
             if url.startswith(prefix):
                 yield (
-                    Found(f"{url}/", 0, "")
+                    ObjectInfo(f"{url}/", 0, "")
                     if told.get("type") == "directory"
                     else _found(url, told)
                 )
@@ -82,38 +82,38 @@ class GeneralClient:
     def close(self) -> None:
         pass
 
-    def stat(self, url: str, /) -> Found:
+    def stat(self, url: str, /) -> ObjectInfo:
         try:
             told = self._fs.info(self._path(url))
         except Exception as error:
-            raise _judged(error) from None
+            raise _translated(error) from None
         if told.get("type") == "directory":
-            raise Gone("a folder")
+            raise NotFound("a folder")
         return _found(url, told)
 
-    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
         try:
             data = self._fs.cat_file(self._path(url), start=start, end=stop)
         except Exception as error:
-            raise _judged(error) from None
+            raise _translated(error) from None
         # No answer tells its version. An object that is the pinned one after it was read was that
         # while it was read.
         found = self.stat(url)
         return Answer(data, found.size, found.etag, found.modified)
 
 
-def _found(url: str, told: Any) -> Found:
+def _found(url: str, told: Any) -> ObjectInfo:
     etag = next((str(told[name]) for name in _ETAGS if told.get(name)), "")
     time = next((told[name] for name in _TIMES if told.get(name)), 0)
     if isinstance(time, datetime):
         time = time.timestamp()
     at = int(time * 1e9) if isinstance(time, int | float) else 0
     if told.get("size") is None:
-        raise Denied(f"the store does not tell how large {url} is: copy it to a local folder")
-    return Found(url, int(told["size"]), etag, at)
+        raise PermanentError(f"the store does not tell how large {url} is: copy it to a local folder")
+    return ObjectInfo(url, int(told["size"]), etag, at)
 
 
-def _judged(error: Exception) -> Exception:
+def _translated(error: Exception) -> Exception:
     """A failure of fsspec's, or of what it asks."""
     said = type(error).__name__
     answered: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
@@ -121,17 +121,17 @@ def _judged(error: Exception) -> Exception:
     if isinstance(answered, dict):  # of botocore
         status = cast("dict[str, Any]", answered).get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
-        return Gone(said)
+        return NotFound(said)
     if isinstance(error, PermissionError):
-        return Denied(said)
+        return PermanentError(said)
     if isinstance(status, int) and status >= 400:
-        return judged(status, said)
+        return error_for_status(status, said)
     if type(error).__name__ in (
         "NoCredentialsError",
         "NoCredentialsException",
         "DefaultCredentialsError",
     ):
-        return Denied(said)
+        return PermanentError(said)
     if isinstance(error, ValueError | TypeError | NotImplementedError):
-        return Denied(f"{said}: {redacted(str(error))[:200]}")
-    return UnresolvedHost() if is_unresolved(error) else Later(said)
+        return PermanentError(f"{said}: {redacted(str(error))[:200]}")
+    return UnresolvedHost() if is_unresolved(error) else RetryableError(said)

@@ -19,12 +19,12 @@ from ..errors import GivenUpError, PenstockError
 from .client import (
     DEADLINE,
     Client,
-    Denied,
-    Found,
-    Gone,
-    Later,
-    Mismatch,
-    Odd,
+    PermanentError,
+    ObjectInfo,
+    NotFound,
+    RetryableError,
+    VersionMismatch,
+    UnsupportedName,
     UnresolvedHost,
     seconds,
 )
@@ -36,7 +36,7 @@ _FIRST, _LONGEST = 0.2, 10.0
 _UNRESOLVED = 5.0  # seconds for which a name service may be asked again
 
 
-class Asking:
+class RetryingClients:
     """The clients of a process, and what is done when they fail. `full` tells the URL that is asked
     for a name."""
 
@@ -45,7 +45,7 @@ class Asking:
         self._clients: dict[tuple[int, str], Client] = {}
         self._lock = machine.lock()
 
-    def list(self, prefix: str, flat: bool, mark: str = "") -> list[Found]:
+    def list(self, prefix: str, flat: bool, mark: str = "") -> list[ObjectInfo]:
         """All objects whose URLs begin like this, or what is right in this folder, as the user sees
         them of whom the
         `mark` is the digest. Left out is what no path can name: keys with `.` or `..` as a
@@ -57,15 +57,15 @@ class Asking:
             if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))
         ]
 
-    def _all(self, prefix: str, flat: bool, mark: str) -> list[Found]:
+    def _all(self, prefix: str, flat: bool, mark: str) -> list[ObjectInfo]:
         try:
             return [*self._client(prefix + mark).list(prefix, flat)]
-        except Odd:
+        except UnsupportedName:
             if scheme_of(prefix) not in ("s3", "s3a"):
                 raise
-        from .general import GeneralClient  # whose listings are not stopped by one name
+        from .fsspec_client import FsspecClient  # whose listings are not stopped by one name
 
-        return [*GeneralClient(prefix, self._full).list(prefix, flat)]
+        return [*FsspecClient(prefix, self._full).list(prefix, flat)]
 
     def some(self, prefix: str, mark: str = "") -> bool:
         """Whether any object's URL begins like this."""
@@ -74,31 +74,31 @@ class Asking:
     def _any(self, prefix: str, mark: str) -> bool:
         try:
             return next(self._client(prefix + mark).list(prefix, False), None) is not None
-        except Odd:
+        except UnsupportedName:
             return True
 
-    def stat(self, url: str) -> Found:
+    def stat(self, url: str) -> ObjectInfo:
         """An object as it is now; `FileNotFoundError` where there is none."""
         return self._patiently(url, lambda: _bare(self._client(url).stat(url)))
 
-    def read(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
+    def read(self, pinned: ObjectInfo, start: int, stop: int) -> bytes | memoryview:
         """Bytes of an object of a version, all of them."""
         return self._patiently(pinned.url, lambda: self._once(pinned, start, stop))
 
-    def _once(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
+    def _once(self, pinned: ObjectInfo, start: int, stop: int) -> bytes | memoryview:
         try:
             data, size, etag, modified = self._client(pinned.url).read(
                 pinned.url, start, stop, pinned
             )
             if size not in (None, pinned.size) or not pinned.same(bare(etag or ""), modified):
-                raise Mismatch
-        except Mismatch:
+                raise VersionMismatch
+        except VersionMismatch:
             now = _bare(self._client(pinned.url).stat(pinned.url))
             if now.size == pinned.size and pinned.same(now.etag, now.modified):
-                raise Later("it answered with another object") from None
+                raise RetryableError("it answered with another object") from None
             raise changed(pinned, now) from None
         if len(data) != stop - start:
-            raise Later(f"the answer was cut off: {len(data):,} of {stop - start:,} bytes came")
+            raise RetryableError(f"the answer was cut off: {len(data):,} of {stop - start:,} bytes came")
         return data
 
     def close(self) -> None:
@@ -128,16 +128,16 @@ class Asking:
 
     def _new(self, url: str, scheme: str) -> Client:
         if scheme in ("http", "https"):
-            from .http import HttpClient
+            from .http_client import HttpClient
 
             return HttpClient(self._full)
-        from . import fast
+        from . import obstore_client
 
-        if fast.usable(url) and self._full(url) == url:
-            return fast.FastClient(url)
-        from .general import GeneralClient
+        if obstore_client.usable(url) and self._full(url) == url:
+            return obstore_client.ObstoreClient(url)
+        from .fsspec_client import FsspecClient
 
-        return GeneralClient(url, self._full)
+        return FsspecClient(url, self._full)
 
     def _patiently(self, url: str, ask: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
@@ -148,12 +148,12 @@ class Asking:
                 return ask()
             except (PenstockError, ImportError, MemoryError):
                 raise
-            except Gone:
+            except NotFound:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
-            except Denied as error:
+            except PermanentError as error:
                 raise GivenUpError(f"{url}: {redacted(str(error))}{_help(error)}") from None
             except Exception as error:
-                reason = redacted(str(error)) if isinstance(error, Later) else type(error).__name__
+                reason = redacted(str(error)) if isinstance(error, RetryableError) else type(error).__name__
                 pause = getattr(error, "after", None) or _pause(url, tries)
                 most = min(most, _UNRESOLVED) if isinstance(error, UnresolvedHost) else seconds()
             spent = sched.now() - began
@@ -168,7 +168,7 @@ class Asking:
         raise CancelledError  # who waits after all, for another one's thread, asks again
 
 
-def changed(pinned: Found, now: Found) -> GivenUpError:
+def changed(pinned: ObjectInfo, now: ObjectInfo) -> GivenUpError:
     """What is raised where an object is not the one any more that a run began with."""
     return GivenUpError(
         f"{pinned.url} was changed while it was in use (it had {told(pinned)}, now {told(now)}): "
@@ -177,7 +177,7 @@ def changed(pinned: Found, now: Found) -> GivenUpError:
     )
 
 
-def told(found: Found) -> str:
+def told(found: ObjectInfo) -> str:
     """Return a version in words. Of an etag, which a server may write anything into, only a digest
     is shown."""
     time = f", modified {found.modified / 1e9:.3f} s after 1970" if found.modified else ""
@@ -190,7 +190,7 @@ def bare(etag: str) -> str:
     return etag.removeprefix("W/").strip('"')
 
 
-def _bare(found: Found) -> Found:
+def _bare(found: ObjectInfo) -> ObjectInfo:
     return found._replace(etag=bare(found.etag))
 
 
@@ -200,7 +200,7 @@ def _pause(url: str, tries: int) -> float:
     return min(_LONGEST, _FIRST * 2 ** (tries - 1)) * (0.5 + dice / 2)
 
 
-def _help(error: Denied) -> str:
+def _help(error: PermanentError) -> str:
     refused = str(error).startswith(
         ("401", "403", "407", "Permission", "Unauthenticated", "NoCredentials")
     )

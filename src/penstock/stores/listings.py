@@ -14,7 +14,7 @@ from typing import Any
 from ..engine.base import machine, seams
 from ..engine.base.urls import local
 from ..errors import ConfigError
-from .client import Found
+from .client import ObjectInfo
 
 _SECONDS = 60.0
 _OF_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
@@ -34,7 +34,7 @@ def home() -> Path:
         ) from None
 
 
-def once(asked: Sequence[str], ask: Callable[[], list[Found]]) -> list[Found]:
+def shared_listing(asked: Sequence[str], ask: Callable[[], list[ObjectInfo]]) -> list[ObjectInfo]:
     """What `ask` gives, asked by one of the ranks of a node; the others take its word for a
     minute."""
     if machine.place()[1] == 1:
@@ -70,7 +70,7 @@ def _lock(folder: Path, key: str) -> Path:
     return path
 
 
-def _fresh(kept: Path) -> list[Found] | None:
+def _fresh(kept: Path) -> list[ObjectInfo] | None:
     """What another process was told within the last minute."""
     with suppress(OSError, ValueError, TypeError):
         data = seams.world.disk.read(kept)
@@ -79,7 +79,7 @@ def _fresh(kept: Path) -> list[Found] | None:
         told: Any = json.loads(data[8:])
         then, process, found = told
         if process != machine.process() and 0 <= machine.clock() - then <= _SECONDS:
-            return [Found(*one) for one in found]
+            return [ObjectInfo(*one) for one in found]
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..engine.base import machine
 from ..engine.base.urls import scheme_of
-from .client import Answer, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, judged
+from .client import Answer, PermanentError, ObjectInfo, NotFound, RetryableError, VersionMismatch, UnsupportedName, UnresolvedHost, error_for_status
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
@@ -55,7 +55,7 @@ def _signs() -> str:
     return "profile" if machine.environment("AWS_PROFILE") or there else "machine"
 
 
-class FastClient:
+class ObstoreClient:
     """One bucket or container. Nothing is asked again here: that is done in one place, for all
     stores."""
 
@@ -93,13 +93,13 @@ class FastClient:
             root, client_options=client, retry_config=again, **settings
         )
 
-    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         folder, _, begun = prefix.removeprefix(self._root).rpartition("/")
         try:
             if flat:
                 told = self._module.list_with_delimiter(self._store, prefix=folder or None)
                 yield from (
-                    Found(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"]
+                    ObjectInfo(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"]
                 )
                 yield from map(self._found, told["objects"])
                 return
@@ -108,20 +108,20 @@ class FastClient:
                     if one["path"].startswith(f"{folder}/{begun}" if folder else begun):
                         yield self._found(one)
         except Exception as error:
-            raise self._judged(error) from None
+            raise self._translated(error) from None
 
     def close(self) -> None:
         pass
 
-    def stat(self, url: str, /) -> Found:
+    def stat(self, url: str, /) -> ObjectInfo:
         if f"{url}/" == self._root:
-            raise Gone("a bucket")
+            raise NotFound("a bucket")
         try:
             return self._found(self._module.head(self._store, url.removeprefix(self._root)))
         except Exception as error:
-            raise self._judged(error) from None
+            raise self._translated(error) from None
 
-    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
         options: dict[str, Any] = {"range": (start, stop)}
         if pinned.etag:
             options["if_match"] = f'"{pinned.etag}"'
@@ -129,39 +129,39 @@ class FastClient:
             result = self._module.get(self._store, url.removeprefix(self._root), options=options)
             told = result.meta
             if tuple(result.range) != (start, stop):
-                raise Later("it answered with other bytes than those that were asked for")
+                raise RetryableError("it answered with other bytes than those that were asked for")
             return Answer(result.bytes().to_bytes(), int(told["size"]), told.get("e_tag"))
-        except (Later, Mismatch):
+        except (RetryableError, VersionMismatch):
             raise
         except Exception as error:
-            raise self._judged(error) from None
+            raise self._translated(error) from None
 
-    def _found(self, told: Any) -> Found:
+    def _found(self, told: Any) -> ObjectInfo:
         modified = told.get("last_modified")
         at = int(modified.timestamp() * 1e9) if modified else 0
-        return Found(self._root + told["path"], int(told["size"]), told.get("e_tag") or "", at)
+        return ObjectInfo(self._root + told["path"], int(told["size"]), told.get("e_tag") or "", at)
 
-    def _judged(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         """A failure of obstore's. Its text holds whole answers, in which keys and signatures may
         be."""
         kinds, text = self._errors, str(error)
         code = _CODE.search(text)
         said = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
         if isinstance(error, kinds.NotFoundError | FileNotFoundError):
-            return Gone(said)
+            return NotFound(said)
         if isinstance(error, kinds.PreconditionError):
-            return Mismatch(said)
+            return VersionMismatch(said)
         if isinstance(
             error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError
         ):
-            return Denied(said)
+            return PermanentError(said)
         if isinstance(error, kinds.InvalidPathError):
-            return Odd(
+            return UnsupportedName(
                 f"{said}: obstore lists no names with an empty part, . or .., or a control "
                 "character: rename the object"
             )
         if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
-            return Denied(said)
+            return PermanentError(said)
         if found := _STATUS.search(text):
-            return judged(int(found[1]), code[1] if code else "")
-        return UnresolvedHost() if _UNRESOLVED.search(text) else Later(said)
+            return error_for_status(int(found[1]), code[1] if code else "")
+        return UnresolvedHost() if _UNRESOLVED.search(text) else RetryableError(said)

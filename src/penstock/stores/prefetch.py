@@ -51,7 +51,7 @@ def _start(piece: _Piece) -> int:
     return piece.range.start
 
 
-class Ahead:
+class Prefetcher:
     """What was asked for ahead; `ask` gives the bytes of a range.
 
     Speed alone depends on it.

@@ -21,7 +21,7 @@ from ..engine.base import machine, seams
 from ..engine.base.limits import ANSWER, OBJECT
 from ..engine.base.thread_pool import is_abandoned
 from .addresses import is_blocked
-from .client import Answer, Denied, Found, Later, UnresolvedHost, judged, seconds
+from .client import Answer, PermanentError, ObjectInfo, RetryableError, UnresolvedHost, error_for_status, seconds
 
 _SECONDS = 30.0  # until a request is taken for lost
 _LOOK = 0.5  # after which it is seen whether anybody still waits
@@ -56,7 +56,7 @@ class Reply:
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def failure(self) -> Exception:
-        return judged(self.status, after=self.headers.get("retry-after"))
+        return error_for_status(self.status, after=self.headers.get("retry-after"))
 
 
 class _Timely(io.RawIOBase):
@@ -99,8 +99,8 @@ class HttpClient:
         self._idle: list[tuple[tuple[str, str], http.client.HTTPConnection]] = []
         self._lock, self._closed = machine.lock(), False
 
-    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
-        raise Denied(
+    def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
+        raise PermanentError(
             "a web server does not tell what it has: name the files, {000..099} for many of them"
         )
 
@@ -117,7 +117,7 @@ class HttpClient:
         ) in self._idle:  # without the lock, which another thread may have held at a fork
             connection.close()
 
-    def stat(self, url: str, /) -> Found:
+    def stat(self, url: str, /) -> ObjectInfo:
         reply = self._ask("HEAD", url, {})
         size = reply.headers.get("content-length", "")
         # Signatures and simple servers are for GET alone, and HEAD may tell no size, or 0, of what
@@ -131,22 +131,22 @@ class HttpClient:
         if reply.status not in (200, 206):
             raise reply.failure()
         if not size.isdecimal():
-            raise Denied("the server does not tell how large it is: copy it to a local folder")
+            raise PermanentError("the server does not tell how large it is: copy it to a local folder")
         if len(size) > len(str(OBJECT)) or int(size) > OBJECT:
-            raise Denied(
+            raise PermanentError(
                 f"the server tells that it has more than {OBJECT:,} bytes, which is not believed"
             )
-        return Found(
+        return ObjectInfo(
             url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified"))
         )
 
-    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
         reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, stop - start)
         etag, modified = reply.headers.get("etag"), _time(reply.headers.get("last-modified"))
         if reply.status == 206:
             part = _RANGE.match(reply.headers.get("content-range", ""))
             if part is None or (int(part[1]), int(part[2])) != (start, stop - 1):
-                raise Later("it answered with other bytes than those that were asked for")
+                raise RetryableError("it answered with other bytes than those that were asked for")
             return Answer(reply.data, int(part[3]), etag, modified)
         if reply.status != 200:
             raise reply.failure()
@@ -167,7 +167,7 @@ class HttpClient:
             if reply.status not in _MOVED or "location" not in reply.headers:
                 packed = _PACKING.search(reply.headers.get("content-encoding", ""))
                 if packed and reply.status < 300 and not urlsplit(full).path.endswith(_PACKED):
-                    raise Denied(
+                    raise PermanentError(
                         f"the server packs it as {packed[0]}, and was asked not to: copy it to a "
                         "local folder"
                     )
@@ -176,14 +176,14 @@ class HttpClient:
             if parts.scheme not in ("http", "https") or (
                 parts.scheme == "http" and target.startswith("https:")
             ):
-                raise Denied(
+                raise PermanentError(
                     "it redirects to an address that is not of HTTP, or from HTTPS to HTTP, which "
                     "is not followed"
                 )
             if is_blocked(parts.hostname or "", inside):
-                raise Denied(_BLOCKED)
+                raise PermanentError(_BLOCKED)
             target = parts.geturl()
-        raise Denied(f"it redirects more than {_REDIRECTS} times")
+        raise PermanentError(f"it redirects more than {_REDIRECTS} times")
 
     def _once(
         self,
@@ -223,24 +223,24 @@ class HttpClient:
                 told, most = response.length, size if response.status == 206 else max(size, ANSWER)
                 data = _whole(response, most + 1) if told is None or told <= most else None
                 if response.status == 206 and (data is None or len(data) > most):
-                    raise Later("it answered with more bytes than were asked for")
+                    raise RetryableError("it answered with more bytes than were asked for")
                 if response.status == 200 and (data is None or len(data) > most):
-                    raise Denied(
+                    raise PermanentError(
                         "the server gives no parts of files, but all of them: copy it to a local "
                         "folder"
                     )
                 if told is not None and data is not None and len(data) < told:
-                    raise Later(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
+                    raise RetryableError(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
                 reply = Reply(response.status, dict(response.getheaders()), data or b"", peer)
                 whole = response.isclosed()
         except ssl.SSLCertVerificationError as error:
             connection.close()
-            raise Denied(f"its certificate is not to be trusted: {error.verify_message}") from None
+            raise PermanentError(f"its certificate is not to be trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if machine.is_unresolved(error):
                 raise UnresolvedHost from None
-            raise Later(_said(error)) from None
+            raise RetryableError(_said(error)) from None
         except BaseException:
             connection.close()
             raise
@@ -283,7 +283,7 @@ def _split(url: str, further: str = "") -> SplitResult:
             _HOST.fullmatch(host) and host.encode("idna") and parts.port != 0
         ):
             return parts
-    raise Denied("no server has such an address: see its host and its port")
+    raise PermanentError("no server has such an address: see its host and its port")
 
 
 def _connected(
@@ -296,14 +296,14 @@ def _connected(
             [] if named or inside is None else machine.addresses(connection.host)
         )  # at one may be nobody to connect
         if any(is_blocked(one, inside is True) for one in there):
-            raise Denied(_BLOCKED)
+            raise PermanentError(_BLOCKED)
         connection.connect()
     try:
         address = named or str(cast("Any", connection.sock).getpeername()[0])
     except OSError:
         raise ConnectionResetError from None
     if inside is not None and is_blocked(address, inside):
-        raise Denied(_BLOCKED)
+        raise PermanentError(_BLOCKED)
     return address
 
 
@@ -362,7 +362,7 @@ def _said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if found := _TUNNEL.match(str(error)):
-        return f"the proxy answers {judged(int(found[1]))}"
+        return f"the proxy answers {error_for_status(int(found[1]))}"
     return type(error).__name__
 
 

@@ -15,9 +15,9 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, beside, general
+from penstock.stores import Stores, beside, fsspec_client
 from penstock.stores import blocks as module
-from penstock.stores.asking import Asking
+from penstock.stores.retries import RetryingClients
 
 fsspec: Any = pytest.importorskip("fsspec")
 
@@ -48,12 +48,12 @@ def test_nothing_is_kept_of_what_changed_since(
 
 
 def test_what_counts_as_an_etag() -> None:
-    assert general._found("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
+    assert fsspec_client._found("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_client_is_of_one_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (object(), url))
-    asking = Asking(lambda name: name)
+    asking = RetryingClients(lambda name: name)
     one, other, again = (asking._client(f"github://o:{repo}@main/x") for repo in ("a", "b", "a"))  # pyright: ignore[reportPrivateUsage]
     assert one is again is not other
 
