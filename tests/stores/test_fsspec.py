@@ -48,7 +48,7 @@ def test_nothing_is_kept_of_what_changed_since(
 
 
 def test_what_counts_as_an_etag() -> None:
-    assert fsspec_client._found("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
+    assert fsspec_client._object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_client_is_of_one_repository(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> No
     again = Stores(seams.LocalStore())
     with seams.pretend(store=again):
         again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
-        with pytest.raises(ConfigError, match="give it whole"):
+        with pytest.raises(ConfigError, match="give the full URL"):
             find(found[1])
 
 
@@ -149,5 +149,5 @@ def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.M
     memory.pipe_file("/d/x.jsonl", b"{}\n")
     told = type(memory).info
     monkeypatch.setattr(type(memory), "info", lambda self, path: {**told(self, path), "size": None})
-    with pytest.raises(StorageError, match="does not tell how large memory://d/x.jsonl is"):
+    with pytest.raises(StorageError, match="does not report the size of memory://d/x.jsonl"):
         ps.read("memory://d/x.jsonl")

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.engine.base import seams
 from penstock.stores import Range, Stores
-from penstock.stores.prefetch import Prefetcher, joined
+from penstock.stores.prefetch import Prefetcher, merge_ranges
 
 from . import servers
 
@@ -149,7 +149,7 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
 
 
 def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stores.prefetch._HELD", 1_000)
+    monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
     with seams.pretend(sched=Sched()):
         prefetcher = Prefetcher(lambda wanted: bytes(wanted.stop - wanted.start))
         assert prefetcher.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
@@ -164,7 +164,7 @@ def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stores.prefetch._HELD", 1_000)
+    monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
     asked = list[Range]()
 
     def ask(wanted: Range) -> bytes:
@@ -198,7 +198,7 @@ def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
 
 
 def test_ranges_are_joined() -> None:
-    assert joined([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
+    assert merge_ranges([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
 
 
 def test_ranks_of_a_node_list_once(

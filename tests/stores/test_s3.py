@@ -56,7 +56,7 @@ def by(
     if importlib.util.find_spec("obstore" if name == "obstore" else "s3fs") is None:
         pytest.skip(f"{name} is not installed")
     if name == "fsspec":
-        monkeypatch.setattr(obstore_client, "usable", lambda url: False)
+        monkeypatch.setattr(obstore_client, "is_usable", lambda url: False)
     for variable, value in {
         "AWS_ENDPOINT_URL": bucket.url,
         "AWS_ACCESS_KEY_ID": "kanarie-key",
@@ -208,7 +208,7 @@ def test_numbers_in_names_and_times_are_no_status(by: str) -> None:
         pytest.skip("the texts of obstore")
     from obstore.exceptions import GenericError
 
-    judge = obstore_client.ObstoreClient("s3://bucket")._translated  # pyright: ignore[reportPrivateUsage]
+    judge = obstore_client.ObstoreClient("s3://bucket")._to_store_error  # pyright: ignore[reportPrivateUsage]
     for told in (
         "HEAD http://x/part-404.jsonl in 415.615148ms",
         "GET http://x/step-403/a in 0.5s, 500 bytes",

@@ -1,4 +1,4 @@
-"""Any other store that fsspec knows."""
+"""Client for any other store that fsspec supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import Any, cast
 from ..engine.base.machine import is_unresolved
 from ..engine.base.urls import redacted, scheme_of
 from ..errors import ConfigError
-from .client import Answer, PermanentError, ObjectInfo, NotFound, RetryableError, UnresolvedHost, error_for_status
+from .client import (
+    Answer,
+    NotFound,
+    ObjectInfo,
+    PermanentError,
+    RetryableError,
+    UnresolvedHost,
+    error_for_status,
+)
 
 EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -19,21 +27,26 @@ EXTRAS = {
     **dict.fromkeys(("az", "abfs", "abfss", "adl", "azure"), "azure"),
     "hf": "hf",
 }
-"""What to install for a protocol; for any other it is `remote`, and what fsspec itself names."""
+"""Extra to install for a protocol; others need `remote` and the package that fsspec names."""
 
 _ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid", "sha")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class FsspecClient:
-    """One protocol of fsspec's."""
+    """Client for one fsspec protocol.
+
+    Args:
+        url: a URL of the store.
+        full: returns the request URL, with its secrets, of a name.
+    """
 
     def __init__(self, url: str, full: Callable[[str], str]) -> None:
         scheme = scheme_of(url)
         extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
             raise ImportError(
-                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'"
+                f"reading {scheme}:// needs another package: pip install 'penstock[{extra}]'"
             )
         fsspec: Any = importlib.import_module("fsspec")
         try:
@@ -45,7 +58,7 @@ class FsspecClient:
             )
         except ImportError as error:
             raise ImportError(
-                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' "
+                f"reading {scheme}:// needs another package: pip install 'penstock[{extra}]' "
                 f"({error})"
             ) from None
         except ValueError as error:
@@ -56,7 +69,7 @@ class FsspecClient:
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         try:
             folder = prefix.rpartition("/")[0]
-            inside: Any = (
+            entries: Any = (
                 self._fs.ls(folder, detail=True)
                 if flat
                 else self._fs.find(folder, detail=True).values()
@@ -64,19 +77,18 @@ class FsspecClient:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise _translated(error) from None
-        path = self._fs._strip_protocol(
-            folder
-        )  # what stands before it, such as a host, is in no name of a listing
+            raise _to_store_error(error) from None
+        # Names in a listing lack what precedes the path, such as a host.
+        path = self._fs._strip_protocol(folder)
         root = folder.removesuffix(path) if folder.endswith(path) else ""
-        for told in inside:
-            name = self._fs._strip_protocol(told["name"])
+        for entry in entries:
+            name = self._fs._strip_protocol(entry["name"])
             url = root + name if root else f"{self._scheme}://{name.lstrip('/')}"
             if url.startswith(prefix):
                 yield (
                     ObjectInfo(f"{url}/", 0, "")
-                    if told.get("type") == "directory"
-                    else _found(url, told)
+                    if entry.get("type") == "directory"
+                    else _object_info(url, entry)
                 )
 
     def close(self) -> None:
@@ -84,54 +96,55 @@ class FsspecClient:
 
     def stat(self, url: str, /) -> ObjectInfo:
         try:
-            told = self._fs.info(self._path(url))
+            entry = self._fs.info(self._path(url))
         except Exception as error:
-            raise _translated(error) from None
-        if told.get("type") == "directory":
+            raise _to_store_error(error) from None
+        if entry.get("type") == "directory":
             raise NotFound("a folder")
-        return _found(url, told)
+        return _object_info(url, entry)
 
     def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
         try:
             data = self._fs.cat_file(self._path(url), start=start, end=stop)
         except Exception as error:
-            raise _translated(error) from None
-        # No answer tells its version. An object that is the pinned one after it was read was that
-        # while it was read.
-        found = self.stat(url)
-        return Answer(data, found.size, found.etag, found.modified)
+            raise _to_store_error(error) from None
+        # Answers hold no version: an object that is unchanged after the read was so during it.
+        info = self.stat(url)
+        return Answer(data, info.size, info.etag, info.modified)
 
 
-def _found(url: str, told: Any) -> ObjectInfo:
-    etag = next((str(told[name]) for name in _ETAGS if told.get(name)), "")
-    time = next((told[name] for name in _TIMES if told.get(name)), 0)
+def _object_info(url: str, entry: Any) -> ObjectInfo:
+    etag = next((str(entry[name]) for name in _ETAGS if entry.get(name)), "")
+    time = next((entry[name] for name in _TIMES if entry.get(name)), 0)
     if isinstance(time, datetime):
         time = time.timestamp()
-    at = int(time * 1e9) if isinstance(time, int | float) else 0
-    if told.get("size") is None:
-        raise PermanentError(f"the store does not tell how large {url} is: copy it to a local folder")
-    return ObjectInfo(url, int(told["size"]), etag, at)
+    modified = int(time * 1e9) if isinstance(time, int | float) else 0
+    if entry.get("size") is None:
+        raise PermanentError(
+            f"the store does not report the size of {url}: copy it to a local folder"
+        )
+    return ObjectInfo(url, int(entry["size"]), etag, modified)
 
 
-def _translated(error: Exception) -> Exception:
-    """A failure of fsspec's, or of what it asks."""
-    said = type(error).__name__
-    answered: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    status = getattr(error, "status", None) or getattr(answered, "status_code", None)
-    if isinstance(answered, dict):  # of botocore
-        status = cast("dict[str, Any]", answered).get("ResponseMetadata", {}).get("HTTPStatusCode")
+def _to_store_error(error: Exception) -> Exception:
+    """Return an exception of fsspec, or of its backend, as one of the store errors."""
+    reason = type(error).__name__
+    response: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = getattr(error, "status", None) or getattr(response, "status_code", None)
+    if isinstance(response, dict):  # botocore
+        status = cast("dict[str, Any]", response).get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
-        return NotFound(said)
+        return NotFound(reason)
     if isinstance(error, PermissionError):
-        return PermanentError(said)
+        return PermanentError(reason)
     if isinstance(status, int) and status >= 400:
-        return error_for_status(status, said)
+        return error_for_status(status, reason)
     if type(error).__name__ in (
         "NoCredentialsError",
         "NoCredentialsException",
         "DefaultCredentialsError",
     ):
-        return PermanentError(said)
+        return PermanentError(reason)
     if isinstance(error, ValueError | TypeError | NotImplementedError):
-        return PermanentError(f"{said}: {redacted(str(error))[:200]}")
-    return UnresolvedHost() if is_unresolved(error) else RetryableError(said)
+        return PermanentError(f"{reason}: {redacted(str(error))[:200]}")
+    return UnresolvedHost() if is_unresolved(error) else RetryableError(reason)

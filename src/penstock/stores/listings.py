@@ -1,5 +1,4 @@
-"""What one process of a node asked a store, told to the other ranks of the same run, so that not
-each of them asks."""
+"""Share store listings between the ranks of a node, so that one rank asks for all."""
 
 from __future__ import annotations
 
@@ -16,15 +15,24 @@ from ..engine.base.urls import local
 from ..errors import ConfigError
 from .client import ObjectInfo
 
-_SECONDS = 60.0
-_OF_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
+_MAX_AGE_SECONDS = 60.0
+_RUN_VARIABLES = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+)
 
 
 def home() -> Path:
-    """The folder for what is kept where no other is given: `PENSTOCK_CACHE`, or
-    `~/.cache/penstock`."""
-    if told := machine.environment("PENSTOCK_CACHE"):
-        return local(told)
+    """Return the default cache folder: `PENSTOCK_CACHE`, or `~/.cache/penstock`.
+
+    Raises:
+        ConfigError: if neither is available.
+    """
+    if folder := machine.environment("PENSTOCK_CACHE"):
+        return local(folder)
     try:
         return Path("~/.cache/penstock").expanduser()
     except RuntimeError:
@@ -34,35 +42,42 @@ def home() -> Path:
         ) from None
 
 
-def shared_listing(asked: Sequence[str], ask: Callable[[], list[ObjectInfo]]) -> list[ObjectInfo]:
-    """What `ask` gives, asked by one of the ranks of a node; the others take its word for a
-    minute."""
+def shared_listing(
+    key_parts: Sequence[str], list_store: Callable[[], list[ObjectInfo]]
+) -> list[ObjectInfo]:
+    """Return the result of `list_store`, which one rank of a node calls for all ranks of the run.
+
+    The other ranks read its result from the cache folder for a minute.
+
+    Args:
+        key_parts: identifies the listing.
+        list_store: lists the store.
+    """
     if machine.place()[1] == 1:
-        return ask()
-    run = [machine.environment(name) for name in _OF_RUN]
+        return list_store()
+    run = [machine.environment(name) for name in _RUN_VARIABLES]
     key = hashlib.blake2b(
-        json.dumps([run, machine.parent(), *asked]).encode(), digest_size=12
+        json.dumps([run, machine.parent(), *key_parts]).encode(), digest_size=12
     ).hexdigest()
     folder = home() / "listings"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kept = folder / key
-    if (found := _fresh(kept)) is not None:
-        return found
-    with seams.world.disk.lock(_lock(folder, key)) as alone:
-        if alone and (found := _fresh(kept)) is not None:
-            return found
-        found = ask()
-        body = json.dumps([machine.clock(), machine.process(), found]).encode()
+    path = folder / key
+    if (listing := _read_recent(path)) is not None:
+        return listing
+    with seams.world.disk.lock(_lock_file(folder, key)) as locked:
+        if locked and (listing := _read_recent(path)) is not None:
+            return listing
+        listing = list_store()
+        body = json.dumps([machine.clock(), machine.process(), listing]).encode()
         with suppress(OSError):
-            _sweep(folder)
-            seams.write_whole(kept, b"%08x" % zlib.crc32(body) + body)
-        return found
+            _delete_expired(folder)
+            seams.write_whole(path, b"%08x" % zlib.crc32(body) + body)
+        return listing
 
 
-def _lock(folder: Path, key: str) -> Path:
-    """What is locked for a key: one of 16 files, so that different questions do not wait for each
-    other."""
+def _lock_file(folder: Path, key: str) -> Path:
+    """Return one of 16 lock files, so that different listings rarely wait for each other."""
     path = folder / f"lock-{key[0]}"
     with suppress(OSError):
         if not path.exists():
@@ -70,27 +85,26 @@ def _lock(folder: Path, key: str) -> Path:
     return path
 
 
-def _fresh(kept: Path) -> list[ObjectInfo] | None:
-    """What another process was told within the last minute."""
+def _read_recent(path: Path) -> list[ObjectInfo] | None:
+    """Return the listing that another process wrote within the last minute."""
     with suppress(OSError, ValueError, TypeError):
-        data = seams.world.disk.read(kept)
+        data = seams.world.disk.read(path)
         if data[:8] != b"%08x" % zlib.crc32(data[8:]):
             return None
-        told: Any = json.loads(data[8:])
-        then, process, found = told
-        if process != machine.process() and 0 <= machine.clock() - then <= _SECONDS:
-            return [ObjectInfo(*one) for one in found]
+        content: Any = json.loads(data[8:])
+        written, process, objects = content
+        if process != machine.process() and 0 <= machine.clock() - written <= _MAX_AGE_SECONDS:
+            return [ObjectInfo(*fields) for fields in objects]
     return None
 
 
-def _sweep(folder: Path) -> None:
-    """Let go of what nobody asks for any more."""
+def _delete_expired(folder: Path) -> None:
+    """Delete listings older than a minute."""
     for name in seams.world.disk.list(folder):
-        with suppress(
-            OSError
-        ):  # others sweep too, and what they write has another name for a moment
+        # Other processes delete too, and temporary files disappear.
+        with suppress(OSError):
             mtime = (
                 0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
             )
-            if mtime and machine.clock() * 1e9 - mtime > _SECONDS * 1e9:
+            if mtime and machine.clock() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
                 seams.world.disk.unlink(folder / name)

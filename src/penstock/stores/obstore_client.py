@@ -1,4 +1,4 @@
-"""S3, Google Cloud Storage and Azure by obstore, where it is installed."""
+"""Client for S3, Google Cloud Storage and Azure, by obstore."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ from typing import Any
 
 from ..engine.base import machine
 from ..engine.base.urls import scheme_of
-from .client import Answer, PermanentError, ObjectInfo, NotFound, RetryableError, VersionMismatch, UnsupportedName, UnresolvedHost, error_for_status
+from .client import (
+    Answer,
+    NotFound,
+    ObjectInfo,
+    PermanentError,
+    RetryableError,
+    UnresolvedHost,
+    UnsupportedName,
+    VersionMismatch,
+    error_for_status,
+)
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
-# Where it says so: names of objects and times, which its texts hold too, may have such numbers in
-# them.
+# With its context: object names and times in these texts may contain such numbers too.
 _STATUS = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
 _CODE = re.compile(
     r"<Code>(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|InternalError|"
@@ -25,48 +34,52 @@ _CODE = re.compile(
     r"RequestTimeout|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect)</Code>"
 )
 _UNRESOLVED = re.compile(r"dns error|failed to lookup address")
-_first: list[int] = []
+_first_process: list[int] = []
 
 
-def usable(url: str) -> bool:
-    """Whether obstore is here, and may ask this store: in a process that was forked it may not, it
-    does not read the profiles of AWS's tools, and it takes no names with empty parts."""
+def is_usable(url: str) -> bool:
+    """Return whether obstore is installed and can access the store of this URL.
+
+    It cannot in a forked process, for names with empty parts, and for AWS profiles without boto3.
+    """
     if "//" in url.split("://", 1)[1]:
         return False
     if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
         return False
-    if _first and _first[0] != machine.process():
+    if _first_process and _first_process[0] != machine.process():
         return False
     return (
         scheme_of(url) not in ("s3", "s3a")
-        or _signs() != "profile"
+        or _credential_source() != "profile"
         or bool(importlib.util.find_spec("boto3"))
     )
 
 
-def _signs() -> str:
-    """Where the credentials of AWS come from: a variable of the environment, the files of its
-    tools, or the machine."""
+def _credential_source() -> str:
+    """Return the source of AWS credentials: the environment, a profile, or the machine."""
     if machine.environment("AWS_ACCESS_KEY_ID"):
         return "environment"
     files = [machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
     files.append(machine.environment("AWS_CONFIG_FILE") or "~/.aws/config")
-    there = any(isfile(expanduser(file)) for file in files)
-    return "profile" if machine.environment("AWS_PROFILE") or there else "machine"
+    has_profile = any(isfile(expanduser(file)) for file in files)
+    return "profile" if machine.environment("AWS_PROFILE") or has_profile else "machine"
 
 
 class ObstoreClient:
-    """One bucket or container. Nothing is asked again here: that is done in one place, for all
-    stores."""
+    """Client for one bucket or container, without retries of its own.
+
+    Args:
+        url: a URL in the bucket.
+    """
 
     def __init__(self, url: str) -> None:
-        _first[:] = _first or [machine.process()]
+        _first_process[:] = _first_process or [machine.process()]
         self._module: Any = importlib.import_module("obstore")
         self._errors: Any = importlib.import_module("obstore.exceptions")
         scheme, rest = url.split("://", 1)
         bucket, _, _ = rest.partition("/")
         self._root = f"{scheme}://{bucket}/"
-        again: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
+        retries: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
         client: dict[str, Any] = {
             "timeout": timedelta(seconds=60),
             "connect_timeout": timedelta(seconds=10),
@@ -78,7 +91,7 @@ class ObstoreClient:
             )
             if machine.environment("AWS_ENDPOINT_URL_S3"):
                 settings.setdefault("endpoint", machine.environment("AWS_ENDPOINT_URL_S3"))
-            if _signs() == "profile":
+            if _credential_source() == "profile":
                 settings["credential_provider"] = importlib.import_module(
                     "obstore.auth.boto3"
                 ).Boto3CredentialProvider()
@@ -86,29 +99,31 @@ class ObstoreClient:
                 settings["skip_signature"] = True
         root = re.sub(
             "^(s3a|gcs|azure)",
-            lambda found: {"s3a": "s3", "gcs": "gs", "azure": "az"}[found[0]],
+            lambda match: {"s3a": "s3", "gcs": "gs", "azure": "az"}[match[0]],
             self._root,
         )
         self._store: Any = self._module.store.from_url(
-            root, client_options=client, retry_config=again, **settings
+            root, client_options=client, retry_config=retries, **settings
         )
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
-        folder, _, begun = prefix.removeprefix(self._root).rpartition("/")
+        folder, _, name_prefix = prefix.removeprefix(self._root).rpartition("/")
         try:
             if flat:
-                told = self._module.list_with_delimiter(self._store, prefix=folder or None)
+                listing = self._module.list_with_delimiter(self._store, prefix=folder or None)
                 yield from (
-                    ObjectInfo(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"]
+                    ObjectInfo(f"{self._root}{name}/", 0, "") for name in listing["common_prefixes"]
                 )
-                yield from map(self._found, told["objects"])
+                yield from map(self._object_info, listing["objects"])
                 return
             for chunk in self._module.list(self._store, prefix=folder or None, chunk_size=1000):
-                for one in chunk:
-                    if one["path"].startswith(f"{folder}/{begun}" if folder else begun):
-                        yield self._found(one)
+                for entry in chunk:
+                    if entry["path"].startswith(
+                        f"{folder}/{name_prefix}" if folder else name_prefix
+                    ):
+                        yield self._object_info(entry)
         except Exception as error:
-            raise self._translated(error) from None
+            raise self._to_store_error(error) from None
 
     def close(self) -> None:
         pass
@@ -117,9 +132,9 @@ class ObstoreClient:
         if f"{url}/" == self._root:
             raise NotFound("a bucket")
         try:
-            return self._found(self._module.head(self._store, url.removeprefix(self._root)))
+            return self._object_info(self._module.head(self._store, url.removeprefix(self._root)))
         except Exception as error:
-            raise self._translated(error) from None
+            raise self._to_store_error(error) from None
 
     def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
         options: dict[str, Any] = {"range": (start, stop)}
@@ -127,41 +142,47 @@ class ObstoreClient:
             options["if_match"] = f'"{pinned.etag}"'
         try:
             result = self._module.get(self._store, url.removeprefix(self._root), options=options)
-            told = result.meta
+            meta = result.meta
             if tuple(result.range) != (start, stop):
-                raise RetryableError("it answered with other bytes than those that were asked for")
-            return Answer(result.bytes().to_bytes(), int(told["size"]), told.get("e_tag"))
+                raise RetryableError(
+                    "the store answered with a different byte range than requested"
+                )
+            return Answer(result.bytes().to_bytes(), int(meta["size"]), meta.get("e_tag"))
         except (RetryableError, VersionMismatch):
             raise
         except Exception as error:
-            raise self._translated(error) from None
+            raise self._to_store_error(error) from None
 
-    def _found(self, told: Any) -> ObjectInfo:
-        modified = told.get("last_modified")
-        at = int(modified.timestamp() * 1e9) if modified else 0
-        return ObjectInfo(self._root + told["path"], int(told["size"]), told.get("e_tag") or "", at)
+    def _object_info(self, entry: Any) -> ObjectInfo:
+        modified = entry.get("last_modified")
+        nanoseconds = int(modified.timestamp() * 1e9) if modified else 0
+        return ObjectInfo(
+            self._root + entry["path"], int(entry["size"]), entry.get("e_tag") or "", nanoseconds
+        )
 
-    def _translated(self, error: Exception) -> Exception:
-        """A failure of obstore's. Its text holds whole answers, in which keys and signatures may
-        be."""
-        kinds, text = self._errors, str(error)
+    def _to_store_error(self, error: Exception) -> Exception:
+        """Return an obstore exception as a store error, without its text.
+
+        That text holds whole answers, which may contain keys and signatures.
+        """
+        errors, text = self._errors, str(error)
         code = _CODE.search(text)
-        said = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
-        if isinstance(error, kinds.NotFoundError | FileNotFoundError):
-            return NotFound(said)
-        if isinstance(error, kinds.PreconditionError):
-            return VersionMismatch(said)
+        reason = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
+        if isinstance(error, errors.NotFoundError | FileNotFoundError):
+            return NotFound(reason)
+        if isinstance(error, errors.PreconditionError):
+            return VersionMismatch(reason)
         if isinstance(
-            error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError
+            error, errors.PermissionDeniedError | errors.UnauthenticatedError | PermissionError
         ):
-            return PermanentError(said)
-        if isinstance(error, kinds.InvalidPathError):
+            return PermanentError(reason)
+        if isinstance(error, errors.InvalidPathError):
             return UnsupportedName(
-                f"{said}: obstore lists no names with an empty part, . or .., or a control "
+                f"{reason}: obstore lists no names with an empty part, . or .., or a control "
                 "character: rename the object"
             )
-        if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
-            return PermanentError(said)
-        if found := _STATUS.search(text):
-            return error_for_status(int(found[1]), code[1] if code else "")
-        return UnresolvedHost() if _UNRESOLVED.search(text) else RetryableError(said)
+        if isinstance(error, errors.UnknownConfigurationKeyError | errors.NotSupportedError):
+            return PermanentError(reason)
+        if match := _STATUS.search(text):
+            return error_for_status(int(match[1]), code[1] if code else "")
+        return UnresolvedHost() if _UNRESOLVED.search(text) else RetryableError(reason)

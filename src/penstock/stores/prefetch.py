@@ -1,5 +1,4 @@
-"""Read-ahead: what is needed soon is asked for now, many requests at once, and held until it is
-wanted."""
+"""Prefetch byte ranges of remote objects with many concurrent requests."""
 
 from __future__ import annotations
 
@@ -17,214 +16,233 @@ from ..engine.base.thread_pool import Task
 T = TypeVar("T")
 U = TypeVar("U")
 
-_MANY = 64  # requests at a time
-_LARGEST = (
-    1 << 20
-)  # bytes of a request, as of a block of the cache: larger ones are cut, and asked for at once
-_HELD = 256 << 20  # bytes that wait to be wanted
-_WAITING = 8192  # requests that wait to be wanted
-_SPENT = 32 << 20  # bytes that were wanted already, and of which neighbours may want the edges
-
+_MAX_CONCURRENT = 64
+_MAX_REQUEST = 1 << 20  # bytes; as large as a cache block. Larger ranges are split
+_MAX_PENDING_BYTES = 256 << 20  # prefetched and not yet consumed
+_MAX_PENDING_REQUESTS = 8192
+_MAX_CONSUMED_BYTES = 32 << 20  # retained after use: neighbouring reads share block edges
 
 Reach: TypeAlias = Literal["process", "machine", "elsewhere"]
-"""Who reads: this process, others of this machine, or processes anywhere."""
+"""The location of the readers: this process, this machine, or other machines."""
 
 
 class Range(NamedTuple):
-    """Bytes of an object of a store."""
+    """A byte range of a remote object."""
 
     name: str
     start: int
     stop: int
 
 
-class _Piece:
-    """Bytes that are on their way, and how many of them were wanted so far."""
+class _Request:
+    """A request in flight or finished, and the number of its bytes consumed so far."""
 
-    __slots__ = ("future", "range", "wanted")
+    __slots__ = ("consumed", "future", "range")
 
     def __init__(self, range: Range, future: Task) -> None:
-        self.range, self.future, self.wanted = range, future, 0
+        self.range, self.future, self.consumed = range, future, 0
 
 
-def _start(piece: _Piece) -> int:
-    return piece.range.start
+def _start_of(request: _Request) -> int:
+    return request.range.start
 
 
 class Prefetcher:
-    """What was asked for ahead; `ask` gives the bytes of a range.
+    """Prefetch buffer of byte ranges.
 
-    Speed alone depends on it.
+    It changes the speed of reads, never their result.
+
+    Args:
+        fetch: reads the bytes of a range.
     """
 
-    def __init__(self, ask: Callable[[Range], bytes | memoryview]) -> None:
-        self._ask = ask
-        self._hands: tuple[int, Hands] | None = None
+    def __init__(self, fetch: Callable[[Range], bytes | memoryview]) -> None:
+        self._fetch = fetch
+        self._threads: tuple[int, Hands] | None = None
         self._lock, self._process = machine.lock(), machine.process()
-        self._pieces: dict[str, list[_Piece]] = {}
-        self._order: dict[int, _Piece] = {}
-        self._spent: dict[int, _Piece] = {}
-        self._held = self._kept = 0
+        self._requests: dict[str, list[_Request]] = {}
+        self._pending: dict[int, _Request] = {}
+        self._consumed: dict[int, _Request] = {}
+        self._pending_bytes = self._consumed_bytes = 0
 
     def begin(self, ranges: Iterable[Range], now: bool = False) -> bool:
-        """Ask for what is not on its way yet; `False`, and nothing, where too much waits already.
-        What is wanted `now`
-        has room: what waits for the longest time, and that nobody wanted after all, is let go of.
+        """Request the ranges that are not in flight yet.
+
+        Args:
+            ranges: the ranges to prefetch.
+            now: evict the oldest unconsumed requests to make room, instead of giving up.
+
+        Returns:
+            False if the buffer is full; then nothing is requested.
         """
-        self._own()
+        self._reset_after_fork()
         with self._lock:
-            new = [part for whole in joined(ranges) for part in self._lacking(whole)]
-            while new and self._order and not self._fits(new):
+            missing = [
+                range_
+                for merged_range in merge_ranges(ranges)
+                for range_ in self._missing_parts(merged_range)
+            ]
+            while missing and self._pending and not self._fits(missing):
                 if not now:
                     return False
-                for piece in [*self._order.values()][: len(self._order) // 4 + 1]:
-                    self._drop(piece)
-            for part in new[:_WAITING]:
-                if self._held + part.stop - part.start <= _HELD:
-                    self._put(part)
+                for request in [*self._pending.values()][: len(self._pending) // 4 + 1]:
+                    self._drop(request)
+            for range_ in missing[:_MAX_PENDING_REQUESTS]:
+                if self._pending_bytes + range_.stop - range_.start <= _MAX_PENDING_BYTES:
+                    self._put(range_)
         return True
 
     def _fits(self, new: Sequence[Range]) -> bool:
-        more = sum(part.stop - part.start for part in new)
-        return self._held + more <= _HELD and len(self._order) + len(new) <= _WAITING
+        new_bytes = sum(range_.stop - range_.start for range_ in new)
+        return (
+            self._pending_bytes + new_bytes <= _MAX_PENDING_BYTES
+            and len(self._pending) + len(new) <= _MAX_PENDING_REQUESTS
+        )
 
     def read(self, wanted: Range) -> bytes | memoryview:
-        """These bytes: those that are on their way are waited for, the others asked for now."""
-        self._own()
-        if wanted.name not in self._pieces:
-            return self._ask(wanted)
-        found, at = list[bytes | memoryview](), wanted.start
-        while at < wanted.stop:
-            piece, until = self._at(wanted.name, at, wanted.stop)
-            data = None if piece is None else self._from(piece, at, until)
-            found.append(self._ask(Range(wanted.name, at, until)) if data is None else data)
-            at = until
-        return found[0] if len(found) == 1 else b"".join(found)
+        """Return the bytes of a range, waiting for the parts in flight and fetching the others."""
+        self._reset_after_fork()
+        if wanted.name not in self._requests:
+            return self._fetch(wanted)
+        parts, offset = list[bytes | memoryview](), wanted.start
+        while offset < wanted.stop:
+            request, stop = self._locate(wanted.name, offset, wanted.stop)
+            data = None if request is None else self._consume(request, offset, stop)
+            parts.append(self._fetch(Range(wanted.name, offset, stop)) if data is None else data)
+            offset = stop
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def each(self, fn: Callable[[T], U], items: Sequence[T]) -> list[U]:
-        """A function over many things, some at a time."""
+        """Apply a function to items with many threads; return the results in order."""
         if len(items) < 2:
             return [fn(item) for item in items]
         futures = [self._submit(fn, item) for item in items]
         try:
             return [future.result() for future in futures]
-        except CancelledError:  # `close`, from another thread
+        except CancelledError:  # another thread called `close`
             return self.each(fn, items)
 
     def forget(self, name: str) -> None:
-        """Let go of what is on its way of an object."""
+        """Drop all requests for an object."""
         with self._lock:
-            for piece in list(self._pieces.get(name, [])):
-                self._drop(piece)
+            for request in list(self._requests.get(name, [])):
+                self._drop(request)
 
     def close(self, seconds: float | None = None) -> None:
-        """Let go of all that is on its way, and of the threads, for which at most so many seconds
-        are waited."""
-        with self._lock:
-            hands, self._hands = self._hands, None
-            self._pieces, self._order, self._spent, self._held, self._kept = {}, {}, {}, 0, 0
-        if hands is not None and hands[0] == machine.process():
-            hands[1].close(seconds)
+        """Drop all requests and stop the threads.
 
-    def _own(self) -> None:
-        """Have nothing of another process, from which this one was forked."""
+        Args:
+            seconds: the longest time to wait for the threads; `None` for no limit.
+        """
+        with self._lock:
+            threads, self._threads = self._threads, None
+            (
+                self._requests,
+                self._pending,
+                self._consumed,
+                self._pending_bytes,
+                self._consumed_bytes,
+            ) = {}, {}, {}, 0, 0
+        if threads is not None and threads[0] == machine.process():
+            threads[1].close(seconds)
+
+    def _reset_after_fork(self) -> None:
+        """Clear this buffer in a forked child, which does not own the threads."""
         if self._process != machine.process():
-            self.__init__(self._ask)
+            self.__init__(self._fetch)
 
     def _submit(self, fn: Callable[[T], U], item: T) -> Task:
         with self._lock:
-            if self._hands is None:
-                self._hands = machine.process(), seams.world.sched.spawn(_MANY)
-            return self._hands[1].submit(lambda: fn(item))
+            if self._threads is None:
+                self._threads = machine.process(), seams.world.sched.spawn(_MAX_CONCURRENT)
+            return self._threads[1].submit(lambda: fn(item))
 
-    def _put(self, part: Range) -> None:
-        piece = _Piece(part, self._submit(self._ask, part))
-        number, size = id(piece), part.stop - part.start
-        pieces = self._pieces.setdefault(part.name, [])
-        place = bisect_right(pieces, part.start, key=_start)
-        # Stores and a C call: no interrupt comes between them.
-        self._held, self._order[number] = self._held + size, piece
-        pieces.insert(place, piece)
+    def _put(self, range_: Range) -> None:
+        request = _Request(range_, self._submit(self._fetch, range_))
+        key, size = id(request), range_.stop - range_.start
+        requests = self._requests.setdefault(range_.name, [])
+        index = bisect_right(requests, range_.start, key=_start_of)
+        # Plain stores and one C call: an interrupt cannot leave them half done.
+        self._pending_bytes, self._pending[key] = self._pending_bytes + size, request
+        requests.insert(index, request)
 
-    def _lacking(self, wanted: Range) -> list[Range]:
-        """What of a range is not on its way."""
-        found, at = list[Range](), wanted.start
-        while at < wanted.stop:
-            piece, until = self._at(wanted.name, at, wanted.stop)
-            if piece is None:
+    def _missing_parts(self, wanted: Range) -> list[Range]:
+        """Return the parts of a range that are not in flight, each at most `_MAX_REQUEST` bytes."""
+        parts, offset = list[Range](), wanted.start
+        while offset < wanted.stop:
+            request, stop = self._locate(wanted.name, offset, wanted.stop)
+            if request is None:
                 cuts = (
-                    [*range((at // _LARGEST + 1) * _LARGEST, until, _LARGEST)]
-                    if until - at > _LARGEST
+                    [*range((offset // _MAX_REQUEST + 1) * _MAX_REQUEST, stop, _MAX_REQUEST)]
+                    if stop - offset > _MAX_REQUEST
                     else []
                 )
-                found += [Range(wanted.name, *pair) for pair in pairwise([at, *cuts, until])]
-            at = until
-        return found
+                parts += [Range(wanted.name, *span) for span in pairwise([offset, *cuts, stop])]
+            offset = stop
+        return parts
 
-    def _at(self, name: str, at: int, stop: int) -> tuple[_Piece | None, int]:
-        """The piece that holds a byte, or none, and up to where that is so."""
+    def _locate(self, name: str, offset: int, stop: int) -> tuple[_Request | None, int]:
+        """Return the request that covers an offset, if any, and the end of that part."""
         with self._lock:
-            pieces = self._pieces.get(name, [])
-            number = bisect_right(pieces, at, key=_start)
-            if number and at < pieces[number - 1].range.stop:
-                return pieces[number - 1], min(stop, pieces[number - 1].range.stop)
-            return None, min(stop, pieces[number].range.start) if number < len(pieces) else stop
+            requests = self._requests.get(name, [])
+            index = bisect_right(requests, offset, key=_start_of)
+            if index and offset < requests[index - 1].range.stop:
+                return requests[index - 1], min(stop, requests[index - 1].range.stop)
+            return None, min(stop, requests[index].range.start) if index < len(requests) else stop
 
-    def _from(self, piece: _Piece, start: int, stop: int) -> memoryview | None:
-        """Bytes of a piece; `None` where it failed, and is to be asked for again by who wants
-        it."""
+    def _consume(self, request: _Request, start: int, stop: int) -> memoryview | None:
+        """Return bytes of a request; `None` if it failed, so that the caller fetches them."""
         try:
-            data = piece.future.result()
+            data = request.future.result()
         except Exception:
-            self._drop(piece)
+            self._drop(request)
             return None
-        piece.wanted += stop - start
-        if piece.wanted >= piece.range.stop - piece.range.start:
-            self._spend(piece)
-        return memoryview(data)[start - piece.range.start : stop - piece.range.start]
+        request.consumed += stop - start
+        if request.consumed >= request.range.stop - request.range.start:
+            self._retain_consumed(request)
+        return memoryview(data)[start - request.range.start : stop - request.range.start]
 
-    def _spend(self, piece: _Piece) -> None:
-        """All of it was wanted: it stays while there is room, for its blocks may reach into what is
-        wanted next."""
+    def _retain_consumed(self, request: _Request) -> None:
+        """Keep a consumed request while there is room: the next reads may share its edges."""
         with self._lock:
-            number, size = id(piece), piece.range.stop - piece.range.start
-            if number in self._order:
-                self._held, self._kept, self._spent[number] = (
-                    self._held - size,
-                    self._kept + size,
-                    piece,
+            key, size = id(request), request.range.stop - request.range.start
+            if key in self._pending:
+                self._pending_bytes, self._consumed_bytes, self._consumed[key] = (
+                    self._pending_bytes - size,
+                    self._consumed_bytes + size,
+                    request,
                 )
-                self._order.pop(number)
-            while self._kept > _SPENT:
-                self._drop(next(iter(self._spent.values())))
+                self._pending.pop(key)
+            while self._consumed_bytes > _MAX_CONSUMED_BYTES:
+                self._drop(next(iter(self._consumed.values())))
 
-    def _drop(self, piece: _Piece) -> None:
+    def _drop(self, request: _Request) -> None:
         with self._lock:
-            size, number = piece.range.stop - piece.range.start, id(piece)
-            # A store and a C call, twice: no interrupt comes between them.
-            if number in self._order:
-                self._held -= size
-                self._order.pop(number)
-            elif number in self._spent:
-                self._kept -= size
-                self._spent.pop(number)
-            pieces = self._pieces.get(piece.range.name, [])
+            size, key = request.range.stop - request.range.start, id(request)
+            # A plain store and one C call each: an interrupt cannot leave them half done.
+            if key in self._pending:
+                self._pending_bytes -= size
+                self._pending.pop(key)
+            elif key in self._consumed:
+                self._consumed_bytes -= size
+                self._consumed.pop(key)
+            requests = self._requests.get(request.range.name, [])
             with suppress(ValueError):
-                pieces.remove(piece)
-            if not pieces:
-                self._pieces.pop(piece.range.name, None)
+                requests.remove(request)
+            if not requests:
+                self._requests.pop(request.range.name, None)
 
 
-def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges of each object, those that touch made one.
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Merge adjacent and overlapping ranges of each object.
 
-    >>> joined([Range("a", 5, 9), Range("a", 0, 5), Range("b", 0, 2), Range("a", 20, 21)])
+    >>> merge_ranges([Range("a", 5, 9), Range("a", 0, 5), Range("b", 0, 2), Range("a", 20, 21)])
     [Range(name='a', start=0, stop=9), Range(name='a', start=20, stop=21), Range(name='b', start=0, stop=2)]
     """
-    found = list[Range]()
-    for one in sorted(ranges):
-        if found and found[-1].name == one.name and one.start <= found[-1].stop:
-            found[-1] = found[-1]._replace(stop=max(one.stop, found[-1].stop))
+    merged = list[Range]()
+    for range_ in sorted(ranges):
+        if merged and merged[-1].name == range_.name and range_.start <= merged[-1].stop:
+            merged[-1] = merged[-1]._replace(stop=max(range_.stop, merged[-1].stop))
         else:
-            found.append(one)
-    return found
+            merged.append(range_)
+    return merged
