@@ -491,7 +491,7 @@ PARSERS: dict[str, Parser] = {
         text(lambda url: (without_secrets(url), spelled_out(url))),
         [b"https://me:secret@host/x?a=b#c", b"s3:/bucket/a"],
     ),
-    "sizes": Parser(text(blocks.bytes_of), [b"200GB", b"1.5 GiB"]),
+    "sizes": Parser(text(blocks.parse_size), [b"200GB", b"1.5 GiB"]),
     "states": Parser(
         lambda data: unseal(json.loads(data)),
         [json.dumps(seal({"step": 3, "sources": [{"rows": 4}]})).encode()],

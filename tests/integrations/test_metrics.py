@@ -18,7 +18,7 @@ from penstock.engine.base.event_counts import EVENTS
 from penstock.engine.base.seams import LocalSched, LocalStore, pretend
 from penstock.engine.runtime.metrics import TOLD, metrics_of
 from penstock.stores.blocks import Blocks
-from penstock.stores.client import Found
+from penstock.stores.client import ObjectInfo
 
 
 def plain(x: int) -> int:
@@ -99,7 +99,7 @@ def test_reads_of_storage_that_are_made_again_are_counted(tmp_path: Path) -> Non
 
 
 def test_blocks_of_the_cache_are_counted_as_hits_and_misses(tmp_path: Path) -> None:
-    before, found = EVENTS.totals(), Found("http://x/a.bin", 3 << 20, "v1", 0)
+    before, found = EVENTS.totals(), ObjectInfo("http://x/a.bin", 3 << 20, "v1", 0)
 
     def ask(start: int, stop: int) -> bytes:
         return bytes(stop - start)

@@ -112,7 +112,7 @@ def test_a_flac_of_unknown_length_is_refused() -> None:
     body = bytearray(sound("FLAC"))
     body[21] &= 0xF0
     body[22:26] = bytes(4)
-    with pytest.raises(DataError, match="tells no length"):
+    with pytest.raises(DataError, match="has no length"):
         Audio(Blob(bytes(body))).samples()
 
 

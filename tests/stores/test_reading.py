@@ -342,7 +342,7 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
         name = told(urls[0])
         with (
             seams.pretend(store=Stores(seams.LocalStore())),
-            pytest.raises(ConfigError, match="give it whole"),
+            pytest.raises(ConfigError, match="give the full URL"),
         ):
             ps.read(name)
 

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, fast
-from penstock.stores.client import Gone, Later
+from penstock.stores import Stores, obstore_client
+from penstock.stores.client import NotFound, RetryableError
 
 from . import servers
 from .conftest import Clock
@@ -56,7 +56,7 @@ def by(
     if importlib.util.find_spec("obstore" if name == "obstore" else "s3fs") is None:
         pytest.skip(f"{name} is not installed")
     if name == "fsspec":
-        monkeypatch.setattr(fast, "usable", lambda url: False)
+        monkeypatch.setattr(obstore_client, "is_usable", lambda url: False)
     for variable, value in {
         "AWS_ENDPOINT_URL": bucket.url,
         "AWS_ACCESS_KEY_ID": "kanarie-key",
@@ -208,14 +208,14 @@ def test_numbers_in_names_and_times_are_no_status(by: str) -> None:
         pytest.skip("the texts of obstore")
     from obstore.exceptions import GenericError
 
-    judge = fast.FastClient("s3://bucket")._judged  # pyright: ignore[reportPrivateUsage]
+    judge = obstore_client.ObstoreClient("s3://bucket")._to_store_error  # pyright: ignore[reportPrivateUsage]
     for told in (
         "HEAD http://x/part-404.jsonl in 415.615148ms",
         "GET http://x/step-403/a in 0.5s, 500 bytes",
     ):
         assert isinstance(
             judge(GenericError(f"Generic S3 error: Error performing {told} - HTTP error: reset")),
-            Later,
+            RetryableError,
         )
     said = "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>"
-    assert isinstance(judge(GenericError(f"Generic S3 error: {said}")), Gone)
+    assert isinstance(judge(GenericError(f"Generic S3 error: {said}")), NotFound)

@@ -272,7 +272,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         CausalLM("labels")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a tuple of names"):
         CausalLM(())
-    with pytest.raises(ConfigError, match="nothing is padded there"):
+    with pytest.raises(ConfigError, match="flattened rows have no padding"):
         CausalLM(("cu_seqlens_padded",), flatten=True)
     with pytest.raises(ConfigError, match=r"'lables'.*did you mean 'labels'"):
         CausalLM(("lables",))  # type: ignore[arg-type]

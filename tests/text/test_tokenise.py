@@ -178,7 +178,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no tokenizer"):
         Tokenise(str(tmp_path / "gone.json"))
     with pytest.raises(
-        ConfigError, match=r"Tokenise\(7\): a tokenizer, its path or name, or a function"
+        ConfigError, match=r"Tokenise\(7\): give a tokenizer, its path or name, or a function"
     ):
         Tokenise(7)
     (tmp_path / "tokenizer.json").write_text("{")
@@ -189,10 +189,10 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"field": ["text"]}, r"field=\['text'\].*: the name of one field"),
+        ({"field": ["text"]}, r"field=\['text'\].*: give the name of one field"),
         ({"field": None}, "the name of one field"),
         ({"bos": "<s>"}, r"bos='<s>'\): a whole number"),
-        ({"eos": 1 << 40}, "more than the 32 bits"),
+        ({"eos": 1 << 40}, "does not fit into the 32 bits"),
     ],
 )
 def test_what_is_no_name_or_id_is_refused(given: Any, said: str) -> None:

@@ -151,8 +151,8 @@ ODD: dict[str, tuple[list[Any], str]] = {
         [{"x": None}, {"x": None}],
         "^the first 64 samples: the field 'x' is empty in all",
     ),
-    "our own name": ([{"__key__": 1}], "'__key__' is no name for a column"),
-    "no name": ([{1: 1}], "1 is no name for a column"),
+    "our own name": ([{"__key__": 1}], "'__key__' is not a valid column name"),
+    "no name": ([{1: 1}], "1 is not a valid column name"),
     "a later type": (
         [*({"x": 1} for _ in range(70)), {"x": "a"}],
         "sample 70: its field 'x' is no int64",

@@ -110,7 +110,7 @@ def test_types_that_come_up_late_are_those_of_all_files(format: Any, tmp_path: P
 @pytest.mark.parametrize("value", [{1: 2}, {"a": [1, {2: 3}]}, {"a": {True: 1}}])
 def test_keys_that_are_no_texts_are_no_lines(value: Any, tmp_path: Path) -> None:
     with pytest.raises(
-        ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is no text"
+        ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is not text"
     ):
         write_rows([{"x": 1}, value], tmp_path, "jsonl")
 

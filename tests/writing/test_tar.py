@@ -115,7 +115,7 @@ def test_what_was_read_can_be_written(tmp_path: Path) -> None:
 def test_an_array_that_would_be_read_as_another_one_is_refused(value: Any) -> None:
     if value == "bfloat16":
         value = np.ones(2, pytest.importorskip("ml_dtypes").bfloat16)
-    with pytest.raises(ps.DataError, match="change it in a map|numbers beside text"):
+    with pytest.raises(ps.DataError, match="convert it in a map|numbers beside text"):
         TarEncoder()(0, {"npy": value})
 
 

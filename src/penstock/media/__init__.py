@@ -1,5 +1,7 @@
-"""Bytes of samples as values: pictures, sound, video, pages; JSON, text, numbers. Now, or when a
-field is used."""
+"""Decode media in samples: images, audio, video, PDF; JSON, text, numbers and arrays.
+
+`Decode` decodes bytes at once. `Lazy` makes handles, which decode when they are used.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where the bytes of media are: at hand, or in a file, of which no more is read than a decoder asks
-for."""
+"""Bytes of media, in memory or in a file that decoders read in parts."""
 
 from __future__ import annotations
 
@@ -20,15 +19,14 @@ _BLOCK = 1 << 18  # bytes read at a time
 
 @dataclass(frozen=True)
 class Limits:
-    """What is decoded at most, against files that are small and unfold to more than there is
-    memory.
+    """Upper bounds for decoding, against small files that decode to more than the memory.
 
     Args:
-        pixels: of one picture or page, and of all frames of a clip together.
-        seconds: of a sound or a video, as its header tells.
-        samples: numbers of a sound that are decoded at once, over all channels.
-        pages: of a document.
-        bytes: of a file that is read whole.
+        pixels: pixels of one image or page, and of all frames of a clip together.
+        seconds: length of a sound or a video, according to its header.
+        samples: numbers of a sound decoded at once, over all channels.
+        pages: pages of a document.
+        bytes: size of a file that is read completely.
 
     >>> Limits(pages=10).pages
     10
@@ -40,20 +38,25 @@ class Limits:
     pages: int = 10_000
     bytes: int = 1 << 30
 
-    def check(self, what: str, amount: float) -> None:
-        """Refuse more than the limit of this name."""
-        most = getattr(self, what)
-        if not amount <= most:
+    def check(self, name: str, amount: float) -> None:
+        """Raise `ValueError` if an amount exceeds the limit of this name."""
+        limit = getattr(self, name)
+        if not amount <= limit:
             raise ValueError(
-                f"{amount:,.0f} {what}, more than Limits({what}={most:,.0f}): raise that if you "
-                "trust it"
+                f"{amount:,.0f} {name}, more than Limits({name}={limit:,.0f}): raise the limit if you "
+                "trust the data"
             )
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes, or the file that they are: `start` and `size` name a part of it. Small to pickle where
-    it is a file.
+    """Bytes in memory, or a part of a file, which is small to pickle.
+
+    Args:
+        data: the bytes; `None` for a file.
+        path: the path or URL of the file.
+        start: the offset of the part in the file.
+        size: the size of the part; `None` for the rest of the file.
 
     >>> Blob(b"abc").read(), len(Blob(b"abc"))
     (b'abc', 3)
@@ -66,19 +69,26 @@ class Blob:
 
     @classmethod
     def of(cls, value: Any, root: str | Path | None = None) -> Blob:
-        """The bytes that a field holds or names, as seen from `root`; and what Hugging Face keeps
-        of a file."""
+        """Return the bytes or the file that a field holds.
+
+        Args:
+            value: bytes, a path, or a mapping of `bytes` and `path` as Hugging Face datasets use.
+            root: the folder of relative paths.
+
+        Raises:
+            DataError: for any other value.
+        """
         if isinstance(value, Blob):
             return value
         if isinstance(value, dict) and {"bytes", "path"} & value.keys():
-            found: Any = value.get("bytes")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            value = found if found is not None else value.get("path")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            data: Any = value.get("bytes")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            value = data if data is not None else value.get("path")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if isinstance(value, bytes | bytearray | memoryview):
             return cls(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, str | Path):
-            return cls(None, _joined(value, root))
+            return cls(None, _join(value, root))
         raise DataError(
-            f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one"  # pyright: ignore[reportUnknownArgumentType]
+            f"a {type(value).__name__} is no media: give bytes, the path of a file, or a mapping of one"  # pyright: ignore[reportUnknownArgumentType]
         )
 
     def __len__(self) -> int:
@@ -89,45 +99,62 @@ class Blob:
         try:
             return world.store.stat(self.path).size - self.start
         except OSError as error:
-            raise _failure(self.path, error) from error
+            raise _read_error(self.path, error) from error
 
-    def read(self, at: int = 0, length: int | None = None) -> bytes:
-        """So many of them."""
+    def read(self, offset: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes from an offset on; by default all the rest.
+
+        Raises:
+            DataError: if the file is missing or too short.
+            StorageError: if the file cannot be read.
+        """
         if self.data is not None:
-            return self.data[at:] if length is None else self.data[at : at + length]
-        length = max(len(self) - at, 0) if length is None else min(length, max(len(self) - at, 0))
+            return self.data[offset:] if length is None else self.data[offset : offset + length]
+        length = (
+            max(len(self) - offset, 0)
+            if length is None
+            else min(length, max(len(self) - offset, 0))
+        )
         try:
-            found = world.store.read(self.path, self.start + at, length)
+            data = world.store.read(self.path, self.start + offset, length)
         except OSError as error:
-            raise _failure(self.path, error) from error
-        if len(found) < length:
+            raise _read_error(self.path, error) from error
+        if len(data) < length:
             raise DataError(
-                f"{len(found)} bytes at {self.start + at} where {length} were expected",
+                f"{len(data)} bytes at {self.start + offset} where {length} were expected",
                 where=self.path,
             )
-        return found
+        return data
 
     def whole(self, limits: Limits) -> bytes:
-        """All of them, if they are not too many."""
+        """Return all bytes.
+
+        Raises:
+            ValueError: if they exceed the limit.
+        """
         limits.check("bytes", len(self))
         return self.read()
 
     def file(self, patches: Mapping[int, bytes] | None = None) -> io.BufferedReader | io.BytesIO:
-        """A file over them that reads what is asked of it, with other bytes at some offsets."""
+        """Return a seekable file over the bytes.
+
+        Args:
+            patches: bytes to return at some offsets instead of the stored ones.
+        """
         if self.data is not None and not patches:
             return io.BytesIO(self.data)
-        return io.BufferedReader(_Ranges(self, patches or {}), _BLOCK)
+        return io.BufferedReader(_BlobFile(self, patches or {}), _BLOCK)
 
 
-def _failure(path: str, error: OSError) -> PenstockError:
-    """Return the error of a sample whose file is not there, or of storage that failed."""
+def _read_error(path: str, error: OSError) -> PenstockError:
+    """Return the error for a missing file of a sample, or for failing storage."""
     if is_missing_file(error):
-        return DataError("there is no such file, which the sample names", where=path)
+        return DataError("there is no such file, although the sample names it", where=path)
     return StorageError(f"{path}: {error.strerror or error}")
 
 
-def _joined(path: str | Path, root: str | Path | None) -> str:
-    """A path as seen from a folder; `Path` would take a slash out of a URL."""
+def _join(path: str | Path, root: str | Path | None) -> str:
+    """Join a path or URL with its root; `Path` would drop a slash of a URL."""
     if is_far(path) or (root is None and is_url(str(path))):
         return str(located(path))
     if root is not None and is_far(root) and not Path(path).is_absolute():
@@ -135,9 +162,9 @@ def _joined(path: str | Path, root: str | Path | None) -> str:
     return str(Path(path) if root is None else Path(root) / path)
 
 
-class _Ranges(io.RawIOBase):
+class _BlobFile(io.RawIOBase):
     def __init__(self, blob: Blob, patches: Mapping[int, bytes]) -> None:
-        self._blob, self._at, self._size, self._patches = blob, 0, len(blob), patches
+        self._blob, self._offset, self._size, self._patches = blob, 0, len(blob), patches
 
     def readable(self) -> bool:
         return True
@@ -146,30 +173,32 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
+        self._offset = max(0, offset + (0, self._offset, self._size)[whence])
+        return self._offset
 
     def tell(self) -> int:
-        return self._at
+        return self._offset
 
     def readinto(self, buffer: Any, /) -> int:
-        found = self._blob.read(self._at, len(buffer)) if self._at < self._size else b""
-        buffer[: len(found)] = found
+        data = self._blob.read(self._offset, len(buffer)) if self._offset < self._size else b""
+        buffer[: len(data)] = data
         for start, patch in self._patches.items():
-            low, high = max(start, self._at), min(start + len(patch), self._at + len(found))
+            low, high = max(start, self._offset), min(start + len(patch), self._offset + len(data))
             if low < high:
-                buffer[low - self._at : high - self._at] = patch[low - start : high - start]
-        self._at += len(found)
-        return len(found)
+                buffer[low - self._offset : high - self._offset] = patch[low - start : high - start]
+        self._offset += len(data)
+        return len(data)
 
 
 @contextmanager
 def named(what: str, key: str) -> Generator[None]:
-    """Whatever a decoder raises, as an error that names the sample; storage that fails stays what
-    it is."""
+    """Convert any exception of a decoder to a `DataError` that names the sample.
+
+    Storage errors pass unchanged.
+    """
     try:
         yield
     except (PenstockError, ImportError, MemoryError):
         raise
-    except Exception as error:  # decoders raise what they like
+    except Exception as error:  # decoders raise any type
         raise DataError(f"the {what} cannot be decoded: {error}", where=key) from error

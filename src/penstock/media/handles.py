@@ -1,5 +1,4 @@
-"""Fields of samples as handles: bytes are read, and decoded, when somebody asks for what they
-hold."""
+"""Handles of media fields, which read and decode bytes when they are used."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from ..engine.base.machine import lock, process
 from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
 from .claims import check_size, samples_of_ogg
-from .images import decode_image, kind_of_image, opened_image, scaled_jpeg
+from .images import decode_image, kind_of_image, open_image, scaled_jpeg
 from .mp3 import SPARE, count_samples, tells_length
 from .video import Video
 
-_HEAD = 64 << 10  # bytes in which the first frame of an MP3 file lies, behind its tags
-_ENDLESS = 1 << 60  # samples; libsndfile gives the largest number where nothing tells them
-_TAIL = 4 << 10  # bytes in which a PDF file ends; some writers add a few of their own
+_HEAD = 64 << 10  # bytes that hold the first frame of an MP3 file, after its tags
+_UNKNOWN_LENGTH = 1 << 60  # samples; libsndfile reports the largest number for an unknown length
+_TAIL = 4 << 10  # bytes that hold the end of a PDF; some writers append a few bytes
 
 
 @dataclass(frozen=True)
 class Image:
-    """A picture that is read when it is used.
+    """Handle of an image, which is read when it is used.
 
     >>> import io
     >>> from PIL import Image as Pillow
@@ -48,9 +47,9 @@ class Image:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, from the header alone."""
+        """Return width and height, from the header alone."""
         with named("image", self.key), self.blob.file() as file:
-            return opened_image(file).size
+            return open_image(file).size
 
     def decode(
         self,
@@ -58,61 +57,59 @@ class Image:
         least: int | None = None,
         crop: tuple[int, int, int, int] | None = None,
     ) -> Any:
-        """The picture, as `decode_image` gives it for this `kind`.
+        """Return the image as `decode_image` does.
 
         Args:
             kind: container and mode: "rgb8", "torchrgb", "pil", ...
-            least: a JPEG is decoded at a half, a quarter or an eighth of its size, as long as no
-                side is shorter than
-                this: its decoder then does that much less.
-            crop: left, top, width and height of the part that is wanted, of what was decoded.
+            least: decode a JPEG at a half, a quarter or an eighth of its size, while no side is
+                shorter than this. The decoder then does less work.
+            crop: left, top, width and height of a part of the decoded image.
 
         Raises:
             ConfigError: for an unknown `kind`.
-            DataError: for what is no image, is damaged, or has too many pixels; for a crop that
-                reaches outside of it.
+            DataError: if the image is invalid, corrupted or too large; for a crop outside of it.
         """
         kind_of_image(kind)
         with named("image", self.key):
             with self.blob.file() as file:
-                width, height = opened_image(file).size
+                width, height = open_image(file).size
             self.limits.check("pixels", width * height)
             data = self.blob.whole(self.limits)
-            found = scaled_jpeg(data, kind, least) if least is not None else None
-        if found is None:
-            found = decode_image(data, kind, key=self.key)
+            image = scaled_jpeg(data, kind, least) if least is not None else None
+        if image is None:
+            image = decode_image(data, kind, key=self.key)
         if crop is None:
-            return found
+            return image
         try:
-            left, top, wide, high = map(operator.index, crop)
+            left, top, crop_width, crop_height = map(operator.index, crop)
         except (TypeError, ValueError):
             raise DataError(
-                f"crop={crop!r}: four integers (left, top, width, height)", where=self.key
+                f"crop={crop!r}: give four integers (left, top, width, height)", where=self.key
             ) from None
-        planes = kind.startswith("torch") and found.ndim == 3
+        channels_first = kind.startswith("torch") and image.ndim == 3
         height, width = (
-            found.size[::-1]
-            if hasattr(found, "crop")
-            else found.shape[1:]
-            if planes
-            else found.shape[:2]
+            image.size[::-1]
+            if hasattr(image, "crop")
+            else image.shape[1:]
+            if channels_first
+            else image.shape[:2]
         )
-        if not (0 <= left < left + wide <= width and 0 <= top < top + high <= height):
+        if not (0 <= left < left + crop_width <= width and 0 <= top < top + crop_height <= height):
             raise DataError(
                 f"crop={crop}: the picture has {width} x {height} pixels", where=self.key
             )
-        if hasattr(found, "crop"):
-            return found.crop((left, top, left + wide, top + high))
+        if hasattr(image, "crop"):
+            return image.crop((left, top, left + crop_width, top + crop_height))
         return (
-            found[:, top : top + high, left : left + wide]
-            if planes
-            else found[top : top + high, left : left + wide]
+            image[:, top : top + crop_height, left : left + crop_width]
+            if channels_first
+            else image[top : top + crop_height, left : left + crop_width]
         )
 
 
 @dataclass(frozen=True)
 class Audio:
-    """A sound that is read when it is used; only what is asked for is decoded."""
+    """Handle of a sound, which decodes only the requested part."""
 
     blob: Blob
     key: str = ""
@@ -120,140 +117,163 @@ class Audio:
 
     @property
     def rate(self) -> int:
-        """Samples a second, from the header alone."""
-        with named("sound", self.key), self._opened() as sound:
+        """Return the samples per second, from the header alone."""
+        with named("sound", self.key), self._open() as sound:
             return int(sound.samplerate)
 
     @property
     def seconds(self) -> float:
-        """How long it is, from the header alone."""
-        with named("sound", self.key), self._opened() as sound:
+        """Return the length in seconds, from the header alone."""
+        with named("sound", self.key), self._open() as sound:
             return float(sound.frames / sound.samplerate)
 
     def samples(self, start: float = 0.0, stop: float | None = None) -> npt.NDArray[np.float32]:
-        """The sound from `start` to `stop` in seconds: float32[channels, samples] in [-1, 1].
+        """Return the sound from `start` to `stop`.
+
+        Args:
+            start: seconds.
+            stop: seconds; by default the end.
+
+        Returns:
+            float32[channels, samples] in [-1, 1].
 
         Raises:
-            DataError: for what is no sound, is damaged, cut off or too long; where `stop` comes
-                before `start`, or `start` before 0.
+            DataError: if the sound is invalid, corrupted, cut off or too long; if `stop` is before
+                `start`, or `start` is negative.
         """
-        with named("sound", self.key), self._opened() as sound:
+        with named("sound", self.key), self._open() as sound:
             rate, frames = sound.samplerate, sound.frames
             self.limits.check("seconds", frames / rate)
             if not 0 <= start <= (math.inf if stop is None else stop):
                 raise DataError(
-                    f"samples({start}, {stop}): from 0 on, and not before it begins", where=self.key
+                    f"samples({start}, {stop}): start at 0 or later, and stop after the start",
+                    where=self.key,
                 )
             first = min(round(min(start, frames / rate) * rate), frames)
             last = frames if stop is None else min(round(min(stop, frames / rate) * rate), frames)
-            before = (
-                0 if sound.seekable() else first
-            )  # GSM, G.72x and others are decoded from the beginning
-            self.limits.check("samples", (before + last - first) * sound.channels)
-            if first > before:
+            # GSM, G.72x and others cannot seek.
+            skipped = 0 if sound.seekable() else first
+            self.limits.check("samples", (skipped + last - first) * sound.channels)
+            if first > skipped:
                 sound.seek(first)
-            found = sound.read(before + last - first, dtype="float32", always_2d=True)[before:]
-            self._compare(sound, first + len(found), last)
-            return np.ascontiguousarray(found.T)
+            data = sound.read(skipped + last - first, dtype="float32", always_2d=True)[skipped:]
+            self._require_claimed_length(sound, first + len(data), last)
+            return np.ascontiguousarray(data.T)
 
-    def _compare(self, sound: Any, given: int, wanted: int) -> None:
-        """Refuse a sound that ends before it should, or goes on behind the length that its header
-        tells."""
-        spare, holds = 0, given
+    def _require_claimed_length(self, sound: Any, decoded: int, requested: int) -> None:
+        """Raise `ValueError` if a sound is shorter or longer than its header claims."""
+        tolerance, held = 0, decoded
         if sound.format == "MP3":
             file = self.blob.file()
-            spare = 0 if tells_length(file.read(_HEAD)) else SPARE
-            if wanted == sound.frames:
+            tolerance = 0 if tells_length(file.read(_HEAD)) else SPARE
+            if requested == sound.frames:
                 self.limits.check("bytes", len(self.blob))
                 file.seek(0)
-                holds = count_samples(file.read())
-        if given < wanted - spare or abs(holds - given) > SPARE:
-            rate, holds = sound.samplerate, min(holds, given) if given < wanted - spare else holds
+                held = count_samples(file.read())
+        if decoded < requested - tolerance or abs(held - decoded) > SPARE:
+            rate, held = (
+                sound.samplerate,
+                min(held, decoded) if decoded < requested - tolerance else held,
+            )
             raise ValueError(
-                f"its header claims {sound.frames / rate:,.2f} s, and it holds {holds / rate:,.2f} "
-                "s: it is cut off, "
-                "or was put together of several files"
+                f"its header claims {sound.frames / rate:,.2f} s, and it holds {held / rate:,.2f} "
+                "s: it is cut off, or was put together of several files"
             )
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         module, file = _module("soundfile", "audio", "decoding sound"), self.blob.file()
         if patches := check_size(file, len(self.blob)):
             file = self.blob.file(patches)
         sound = module.SoundFile(file)
-        if sound.frames > _ENDLESS:
+        if sound.frames > _UNKNOWN_LENGTH:
             raise ValueError(
-                "its header tells no length, as where it was written to a pipe: write it again as "
-                "a file"
+                "its header has no length, as if it was written to a pipe: write it again as a file"
             )
         if sound.format == "OGG" and sound.frames < (
             claimed := samples_of_ogg(self.blob.file(), len(self.blob), sound.samplerate)
         ):
             raise ValueError(
                 f"it is damaged: {sound.frames:,} of the {claimed:,} samples that it claims are "
-                "found"
+                "there"
             )
         return sound
 
 
 @dataclass(frozen=True)
 class Pdf:
-    """A document whose pages are drawn, or read as text, when they are used."""
+    """Handle of a document, which renders pages or extracts text when it is used."""
 
     blob: Blob
     key: str = ""
     limits: Limits = field(default_factory=Limits)
 
     def __len__(self) -> int:
-        return int(self._do(len))
+        return int(self._run(len))
 
     def page(self, number: int, dpi: float = 72.0) -> npt.NDArray[np.uint8]:
-        """A page as a picture: uint8[height, width, 3].
+        """Render a page.
+
+        Args:
+            number: the page, from 0.
+            dpi: dots per inch.
+
+        Returns:
+            uint8[height, width, 3].
 
         Raises:
-            DataError: for what is no PDF, is damaged, or has too many pages or pixels.
+            ConfigError: for a `dpi` that is not positive.
+            DataError: if the document is invalid, corrupted or cut off, or has too many pages or
+                pixels.
         """
 
         if not dpi > 0:
-            raise ConfigError(f"page(dpi={dpi}): more than 0")
+            raise ConfigError(f"page(dpi={dpi}): give more than 0")
 
-        def drawn(document: Any) -> Any:
+        def render_page(document: Any) -> Any:
             with closing(self._page(document, number)) as page:
                 width, height = page.get_size()
                 self.limits.check("pixels", width * height * (dpi / 72) ** 2)
                 return page.render(scale=dpi / 72, rev_byteorder=True).to_numpy()[..., :3].copy()
 
-        return self._do(drawn)
+        return self._run(render_page)
 
     def text(self, number: int) -> str:
-        """The text of a page."""
+        """Return the text of a page.
 
-        def told(document: Any) -> str:
+        Args:
+            number: the page, from 0.
+
+        Raises:
+            DataError: as `page`.
+        """
+
+        def extract_text(document: Any) -> str:
             with (
                 closing(self._page(document, number)) as page,
                 closing(page.get_textpage()) as text,
             ):
                 return str(text.get_text_range())
 
-        return self._do(told)
+        return self._run(extract_text)
 
     def _page(self, document: Any, number: int) -> Any:
         if not 0 <= number < len(document):
             raise DataError(f"page {number} of a document of {len(document)} pages", where=self.key)
         return document[number]
 
-    def _do(self, ask: Any) -> Any:
+    def _run(self, function: Any) -> Any:
         pdfium = _module("pypdfium2", "pdf", "reading PDF")
 
-        def work() -> Any:
+        def call() -> Any:
             with closing(pdfium.PdfDocument(data)) as document:
                 self.limits.check("pages", len(document))
-                return ask(document)
+                return function(document)
 
         with named("document", self.key):
             data = self.blob.whole(self.limits)
             if b"%%EOF" not in data[-_TAIL:]:
                 raise ValueError("it is cut off: it does not end with %%EOF")
-            return _PDFIUM.run(work)
+            return _PDFIUM_LOCK.run(call)
 
 
 _KINDS: Mapping[str, Any] = {"image": Image, "audio": Audio, "video": Video, "pdf": Pdf}
@@ -261,14 +281,15 @@ _KINDS: Mapping[str, Any] = {"image": Image, "audio": Audio, "video": Video, "pd
 
 @dataclass(frozen=True)
 class Lazy:
-    """Fields of samples as handles: what they hold is read and decoded when it is used, by whoever
-    uses it then, after packing decided what there is to decode, say.
+    """Replace fields of samples by handles that decode when they are used.
+
+    So packing and filters run before the decoder.
 
     Args:
-        fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or
-            the path of a file; a list of these becomes a list of handles.
-        root: where paths begin.
-        limits: what is decoded at most.
+        fields: field name -> "image", "audio", "video" or "pdf". The field holds bytes, or the path
+            of a file; a list of these becomes a list of handles.
+        root: the folder of relative paths.
+        limits: upper bounds for decoding.
 
     Raises:
         ConfigError: for an unknown kind of media.
@@ -288,7 +309,7 @@ class Lazy:
     def __post_init__(self) -> None:
         if wrong := [kind for kind in self.fields.values() if kind not in _KINDS]:
             raise ConfigError(
-                f"Lazy: {wrong[0]!r} is no kind of media; they are {', '.join(_KINDS)}"
+                f"Lazy: {wrong[0]!r} is not a kind of media: use one of {', '.join(_KINDS)}"
             )
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +324,7 @@ class Lazy:
         return out
 
     def _handle(self, kind: str, value: Any, key: str) -> Any:
-        """The handle of a field, a list of handles of a list; None of what is not there."""
+        """Return the handle of a field, or a list of handles; `None` for `None`."""
         if isinstance(value, np.ndarray):
             value = cast("npt.NDArray[Any]", value).tolist()
         if isinstance(value, list | tuple):
@@ -326,16 +347,15 @@ def _module(name: str, extra: str, why: str) -> Any:
         raise missing_extra(name, extra, why) from None
 
 
-class _Turns:
-    """One thread at a time. A process that is forked has a lock of its own, as this one may be held
-    at that moment."""
+class _ForkSafeLock:
+    """Lock with one instance per process: a forked child may inherit it locked."""
 
     def __init__(self) -> None:
         self._locks: dict[int, AbstractContextManager[Any]] = {}
 
-    def run(self, work: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], Any]) -> Any:
         with self._locks.setdefault(process(), lock()):
-            return work()
+            return function()
 
 
-_PDFIUM = _Turns()  # PDFium must not be entered by two threads
+_PDFIUM_LOCK = _ForkSafeLock()  # PDFium must not be entered by two threads

@@ -1,7 +1,6 @@
-"""Bytes of samples as values: images as arrays, tensors or Pillow images; JSON, text, numbers and
-arrays.
+"""Decode images to arrays, tensors or Pillow images; decode JSON, text, numbers and arrays.
 
-A decoder is a function to map with, so decoding runs in the workers:
+`Decode` is a function for `map`, so decoding runs in the workers:
 
 >>> import penstock as ps
 >>> ds = ps.from_sequence([{"__key__": "001", "txt": b"a cat", "json": b'{"id": 7}'}]).map(Decode("rgb8"))
@@ -45,9 +44,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "torch": ("torch", "RGB"),
     "pil": ("pil", "RGB"),
 }
-"""What an image can be decoded to: container and number type, and mode."""
+"""Kind of a decoded image -> container with number type, and mode."""
 
-# Formats of pictures only: others that Pillow knows start programs (EPS) or hold no picture.
+# Image formats only: other Pillow formats start programs (EPS) or hold no image.
 _FORMATS = (
     "AVIF",
     "BMP",
@@ -64,12 +63,13 @@ _FORMATS = (
     "TIFF",
     "WEBP",
 )
-_PCX = b"\x0a\x05\x01\x08"  # of 8 bits; with one plane it ends with 256 colours
+_PCX = b"\x0a\x05\x01\x08"  # 8 bits; with one plane, a palette of 256 colours ends the file
 _PALETTE = 769
-_ORIENTATION = 0x0112  # the tag of EXIF
+_ORIENTATION = 0x0112  # EXIF tag
+# Pillow transpositions for the EXIF orientations from 2 on.
 _TURNS = (
     "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
-)  # from 2 on
+)
 _PNG = b"\x89PNG\r\n\x1a\n"
 _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
@@ -77,23 +77,29 @@ _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png p
 def decode_image(
     data: bytes, kind: str = "torchrgb", *, key: str = "", orient: bool = False
 ) -> Any:
-    """An image, decoded: `kind` is a container and a mode, in the words that WebDataset and Energon
-    use.
+    """Decode an image; `kind` is a container and a mode, as in WebDataset and Energon.
 
     | kind | gives |
     |---|---|
     | `rgb`, `rgba`, `l` | NumPy, float32 in [0, 1], height x width x channels (`l`: height x width) |
-    | `rgb8`, `rgba8`, `l8` | the same, uint8 in [0, 255] |
+    | `rgb8`, `rgba8`, `l8` | NumPy, uint8 in [0, 255] |
     | `torchrgb` (`torch`), `torchrgb8`, `torchl`, ... | torch, channels x height x width (`torchl`: height x width) |
     | `pilrgb` (`pil`), `pilrgba`, `pill` | a Pillow image, loaded |
 
-    Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF
-    orientation of the file says; else they lie as the camera held them, but for TIFF, which Pillow
-    turns in any case. JPEG goes through simplejpeg where that is installed, which is faster, gives
-    the same pixels, and tells a picture whose data ends too early. A `DataError` naming `key` for
-    what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or
-    has one channel of 16 or 32 bits (they would be clipped; of colours of 16 bits Pillow gives the
-    upper 8).
+    Pixels are those of Pillow. If simplejpeg is installed, it decodes JPEG faster to the same
+    pixels, and detects data that ends too early. Without `orient`, Pillow still rotates TIFF.
+
+    Args:
+        data: the bytes of the file.
+        kind: a kind of the table.
+        key: the key of the sample, for errors.
+        orient: rotate and mirror the image as its EXIF orientation says.
+
+    Raises:
+        ConfigError: for an unknown `kind`.
+        DataError: if the image is invalid, corrupted or cut off; if it has more than
+            `PIL.Image.MAX_IMAGE_PIXELS` pixels; if it has one channel of 16 or 32 bits, which would
+            be clipped. Of colours of 16 bits, Pillow returns the upper 8.
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
@@ -103,29 +109,48 @@ def decode_image(
     """
     container, mode = kind_of_image(kind)
     try:
-        turn = _turn(data) if orient else None
-        pixels = None if container == "pil" or turn is not None else _jpeg(data, mode)
+        turn = _transposition(data) if orient else None
+        pixels = None if container == "pil" or turn is not None else _decode_fast_jpeg(data, mode)
         if pixels is None:
-            image = _image(data, mode) if turn is None else _image(data, mode).transpose(turn)
+            image = (
+                _decode_by_pillow(data, mode)
+                if turn is None
+                else _decode_by_pillow(data, mode).transpose(turn)
+            )
             if container == "pil":
                 return image
             pixels = np.array(image)
     except ImportError:
         raise
-    except Exception as error:  # decoders raise what they like
+    except Exception as error:  # decoders raise any type
         raise DataError(f"the image cannot be decoded: {error}", where=key) from error
-    return contained(pixels, container)
+    return to_container(pixels, container)
 
 
 def decode_part(
     name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "", orient: bool = False
 ) -> Any:
-    """One part of a sample, decoded by the extension at the end of its name.
+    """Decode one part of a sample by the extension of its name.
 
-    Images as `decode_image` does (`kind=None` leaves them, `orient=True` turns them upright),
-    `json` and `jsn` as JSON, `txt`, `text` and `transcript` as text, `cls`, `cls2`, `index`, `inx`
-    and `id` as a number, `npy` as an array. All
-    else stays bytes, pickles too: they are code, not data.
+    | extension | decoded as |
+    |---|---|
+    | of images | `decode_image`; unchanged if `kind` is `None` |
+    | `json`, `jsn` | JSON |
+    | `txt`, `text`, `transcript` | text |
+    | `cls`, `cls2`, `index`, `inx`, `id` | an integer |
+    | `npy` | an array |
+
+    All other parts stay bytes. So do pickles, which are code, not data.
+
+    Args:
+        name: the name of the part.
+        data: its bytes.
+        kind: the kind of images.
+        key: the key of the sample, for errors.
+        orient: rotate images as their EXIF orientation says.
+
+    Raises:
+        DataError: for a part that is invalid or corrupted.
 
     >>> decode_part("json", b"[1, 2]"), decode_part("cls", b"7"), decode_part("mp4", b"..")
     ([1, 2], 7, b'..')
@@ -150,9 +175,11 @@ def decode_part(
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode all parts of samples; names that begin with `__` stay as they are.
+    """Decode all parts of samples, except names that begin with `__`.
 
-    With `orient` pictures are turned as their EXIF orientation says.
+    Args:
+        kind: the kind of images, as for `decode_image`; `None` leaves them as bytes.
+        orient: rotate images as their EXIF orientation says.
 
     >>> Decode(None)({"__key__": "001", "txt": b"a cat", "jpg": b"..."})
     {'__key__': '001', 'txt': 'a cat', 'jpg': b'...'}
@@ -175,59 +202,80 @@ class Decode:
         }
 
 
-def _turn(data: bytes) -> Any:
-    """Return the transposition of Pillow that stands a picture up; None where it stands or does not
-    say."""
-    with opened_image(io.BytesIO(data)) as image:
-        turned = image.format == "TIFF"  # by Pillow itself, when it decodes it
+def _transposition(data: bytes) -> Any:
+    """Return the Pillow transposition of the EXIF orientation; `None` if there is none."""
+    with open_image(io.BytesIO(data)) as image:
+        turned = image.format == "TIFF"  # Pillow rotates it while decoding
         orientation = None if turned else image.getexif().get(_ORIENTATION)
     turns = dict(enumerate(_TURNS, 2))
     return _pillow().Transpose[turns[orientation]] if orientation in turns else None
 
 
-def opened_image(file: Any) -> Any:
-    """A picture whose header was read, and no more."""
+def open_image(file: Any) -> Any:
+    """Open an image with Pillow, which reads the header only."""
     return _pillow().open(file, formats=_formats())
 
 
 def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
-    """A JPEG at a half, a quarter or an eighth of its size, the smallest of which no side is below
-    `least`; None for what is no JPEG, or not that large. The same by simplejpeg and by Pillow.
+    """Decode a JPEG at a half, a quarter or an eighth of its size.
+
+    simplejpeg and Pillow give the same pixels.
+
+    Args:
+        data: the bytes of the file.
+        kind: container and mode.
+        least: no side of the result is shorter than this.
+
+    Returns:
+        The image; `None` if it is no JPEG, or too small to scale.
     """
     container, mode = kind_of_image(kind)
     if not data.startswith(b"\xff\xd8") or mode == "RGBA":
         return None
-    with opened_image(io.BytesIO(data)) as image:
+    with open_image(io.BytesIO(data)) as image:
         width, height = image.size
-        part = next((part for part in (8, 4, 2) if -(-min(width, height) // part) >= least), 1)
-        if part == 1 or image.mode not in ("RGB", "L"):
+        divisor = next(
+            (divisor for divisor in (8, 4, 2) if -(-min(width, height) // divisor) >= least), 1
+        )
+        if divisor == 1 or image.mode not in ("RGB", "L"):
             return None
-        _limit(width, height)
-        jpeg, wide, high = _simplejpeg(), -(-width // part), -(-height // part)
+        _require_pixel_limit(width, height)
+        jpeg, scaled_width, scaled_height = (
+            _simplejpeg(),
+            -(-width // divisor),
+            -(-height // divisor),
+        )
         if (
             jpeg is not None
             and container != "pil"
             and (mode, image.mode) in (("RGB", "RGB"), ("L", "L"))
         ):
-            found = jpeg.decode_jpeg(
-                data, "RGB" if mode == "RGB" else "GRAY", min_height=high, min_width=wide
+            pixels = jpeg.decode_jpeg(
+                data,
+                "RGB" if mode == "RGB" else "GRAY",
+                min_height=scaled_height,
+                min_width=scaled_width,
             )
-            return contained(found if mode == "RGB" else found[:, :, 0], container)
-        _require_whole(data)
-        image.draft(mode, (width // part, height // part))
+            return to_container(pixels if mode == "RGB" else pixels[:, :, 0], container)
+        _require_complete(data)
+        image.draft(mode, (width // divisor, height // divisor))
         scaled = image.convert(mode)
-    return scaled if container == "pil" else contained(np.array(scaled), container)
+    return scaled if container == "pil" else to_container(np.array(scaled), container)
 
 
 def kind_of_image(kind: str) -> tuple[str, str]:
-    """Container and mode of a kind of image; a `ConfigError` if there is no such kind."""
+    """Return container and mode of a kind of image.
+
+    Raises:
+        ConfigError: for an unknown kind.
+    """
     if kind not in KINDS:
-        raise ConfigError(f"unknown kind of image {kind!r}: known are {', '.join(sorted(KINDS))}")
+        raise ConfigError(f"unknown kind of image {kind!r}: use one of {', '.join(sorted(KINDS))}")
     return KINDS[kind]
 
 
-def _jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
-    """The pixels of a JPEG file, where simplejpeg gives just those that Pillow would."""
+def _decode_fast_jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
+    """Decode a JPEG by simplejpeg if it gives the pixels of Pillow; otherwise return `None`."""
     jpeg = _simplejpeg()
     if jpeg is None or not data.startswith(b"\xff\xd8") or mode == "RGBA":
         return None
@@ -235,24 +283,24 @@ def _jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
         height, width, colours, _ = jpeg.decode_jpeg_header(data)
         if colours != "Gray" and (colours != "YCbCr" or mode == "L"):
             return None
-        _limit(width, height)
+        _require_pixel_limit(width, height)
         return (
             jpeg.decode_jpeg(data, "RGB")
             if mode == "RGB"
             else jpeg.decode_jpeg(data, "GRAY")[:, :, 0]
         )
     except ValueError:
-        return None  # Pillow judges what is odd, and says what is wrong
+        return None  # Pillow reports the error, if it is one
 
 
-def _image(data: bytes, mode: str) -> Any:
-    _require_whole(data)
+def _decode_by_pillow(data: bytes, mode: str) -> Any:
+    _require_complete(data)
     pillow = _pillow()
     with pillow.open(io.BytesIO(data), formats=_formats()) as image:
-        _limit(*image.size)
+        _require_pixel_limit(*image.size)
         if image.mode.startswith(("I", "F")):
             raise ValueError(
-                f"its pixels are of Pillow's mode {image.mode!r}, which has no 8 bits a channel"
+                f"its pixels have Pillow's mode {image.mode!r}, without 8 bits per channel: convert it"
             )
         if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
             image = image.convert("RGBA")
@@ -261,60 +309,63 @@ def _image(data: bytes, mode: str) -> Any:
         return converted
 
 
-def _require_whole(data: bytes) -> None:
-    """Refuse a picture of which Pillow would give a part, and the rest grey or damaged."""
+def _require_complete(data: bytes) -> None:
+    """Raise `ValueError` for an image that Pillow would decode partly grey or damaged."""
     strict = _image_file()
     if strict.LOAD_TRUNCATED_IMAGES:
         strict.LOAD_TRUNCATED_IMAGES = False
         logging.getLogger("penstock").warning(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: pictures that were cut off would "
-            "be partly grey"
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: images that were cut off would be "
+            "partly grey"
         )
     jpeg = _simplejpeg()
     if jpeg is not None and data.startswith(b"\xff\xd8"):
         try:
             jpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
         except ValueError as error:
-            if "remature end" in str(
-                error
-            ):  # what else is odd does not make pixels grey, or Pillow refuses it
+            # Other errors leave no grey pixels, or Pillow raises too.
+            if "remature end" in str(error):
                 raise
     elif data.startswith(_PCX) and data[65:66] == b"\x01" and data[-_PALETTE:][:1] != b"\x0c":
         raise ValueError("it is cut off: it does not end with its palette")
     elif data.startswith(b"GIF8"):
         require_end_of_gif(io.BytesIO(data), len(data))
     elif data.startswith(_PNG):
-        at, name, view = len(_PNG), b"", memoryview(data)
-        while at + 12 <= len(data) and name != b"IEND":
+        offset, name, view = len(_PNG), b"", memoryview(data)
+        while offset + 12 <= len(data) and name != b"IEND":
             end, name = (
-                at + 8 + int.from_bytes(view[at : at + 4], "big"),
-                bytes(view[at + 4 : at + 8]),
+                offset + 8 + int.from_bytes(view[offset : offset + 4], "big"),
+                bytes(view[offset + 4 : offset + 8]),
             )
             critical = not name[0] & 32  # a capital first letter
-            if critical and zlib.crc32(view[at + 4 : end]) != int.from_bytes(
+            if critical and zlib.crc32(view[offset + 4 : end]) != int.from_bytes(
                 view[end : end + 4], "big"
             ):
                 raise ValueError(
-                    f"the checksum of its chunk at byte {at:,} is wrong: it is damaged, or was cut "
+                    f"the checksum of its chunk at byte {offset:,} is wrong: it is damaged, or was cut "
                     "off"
                 )
-            at = end + 4
+            offset = end + 4
         if name != b"IEND":
             raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
 
 
-def _limit(width: int, height: int) -> None:
-    most = _pillow().MAX_IMAGE_PIXELS
-    if most is not None and width * height > most:
+def _require_pixel_limit(width: int, height: int) -> None:
+    limit = _pillow().MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
         raise ValueError(
             f"it has {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS "
-            f"({most:,}): raise that if "
-            "you trust the data"
+            f"({limit:,}): raise that limit if you trust the data"
         )
 
 
-def contained(pixels: npt.NDArray[np.uint8], container: str) -> Any:
-    """Pixels in the container that was asked for."""
+def to_container(pixels: npt.NDArray[np.uint8], container: str) -> Any:
+    """Return pixels in a container and number type.
+
+    Args:
+        pixels: uint8[height, width, channels], or [height, width].
+        container: the first entry of a value of `KINDS`.
+    """
     tensor = container.startswith("torch")
     if tensor and pixels.ndim == 3:
         pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))
@@ -322,9 +373,8 @@ def contained(pixels: npt.NDArray[np.uint8], container: str) -> Any:
     return _torch().from_numpy(np.ascontiguousarray(values)) if tensor else values
 
 
-def _array(data: bytes) -> npt.NDArray[Any]:
-    """An `.npy` file. Its header says how much follows, and nothing is allocated before that is
-    seen to be here."""
+def _decode_npy(data: bytes) -> npt.NDArray[Any]:
+    """Decode an `.npy` file; compare the size in its header before allocating memory."""
     file = io.BytesIO(data)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -332,7 +382,7 @@ def _array(data: bytes) -> npt.NDArray[Any]:
     }
     try:
         shape, fortran, dtype = readers[np.lib.format.read_magic(file)](file)
-    except Exception as error:  # it is parsed as Python, and fails in as many ways
+    except Exception as error:  # it is parsed as Python, so any error is possible
         raise ValueError(
             f"the header of the array is damaged, or of an unknown version: {error}"
         ) from error
@@ -341,7 +391,7 @@ def _array(data: bytes) -> npt.NDArray[Any]:
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - file.tell():
         raise ValueError(
-            f"{len(data) - file.tell():,} bytes follow where {count * dtype.itemsize:,} belong"
+            f"{len(data) - file.tell():,} bytes follow the header, which claims {count * dtype.itemsize:,}"
         )
     return (
         np.frombuffer(data, dtype, count, file.tell())
@@ -354,7 +404,7 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("json", "jsn"), json.loads),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
-    "npy": _array,
+    "npy": _decode_npy,
 }
 
 

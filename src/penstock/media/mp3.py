@@ -1,14 +1,13 @@
-"""Count the samples of an MP3 file by the headers of its frames.
+"""Count the samples of an MP3 file by its frame headers.
 
-The length that decoders report is the one in its first frame (Xing, Info, VBRI), or an estimate
-from the first bit rate. Either is wrong for a file that was cut off or joined of several.
+Decoders report the length in its first frame (Xing, Info, VBRI), or estimate it from the first bit
+rate. Either is wrong for a truncated or concatenated file.
 """
 
 from __future__ import annotations
 
 SPARE = 4 * 1152
-"""Samples by which the frames of a sound may differ from it: what an encoder puts before it and
-behind."""
+"""Tolerance in samples: encoders add padding before and after the sound."""
 
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _KBITS = {
@@ -33,45 +32,50 @@ def tells_length(head: bytes) -> bool:
 
 
 def count_samples(data: bytes) -> int:
-    """The samples, of one channel, that the whole frames of a file hold.
+    """Return the samples of one channel in the complete frames of a file.
 
     >>> count_samples(b"\\xff\\xfb\\x90\\xc4" + bytes(413))
     1152
     """
-    at = samples = 0
-    while (at := _next(data, at)) >= 0:
-        size, held = _frame(data[at : at + 4])
-        if at + size > len(data):
+    offset = samples = 0
+    while (offset := _next(data, offset)) >= 0:
+        size, frame_samples = _frame(data[offset : offset + 4])
+        if offset + size > len(data):
             break
-        samples += 0 if tells_length(data[at : at + 64]) else held
-        at += size
+        samples += 0 if tells_length(data[offset : offset + 64]) else frame_samples
+        offset += size
     return samples
 
 
-def _next(data: bytes, at: int) -> int:
-    """Return the offset of the next frame, or -1; tags are skipped."""
+def _next(data: bytes, offset: int) -> int:
+    """Return the offset of the next frame, skipping tags; -1 if there is none."""
     while True:
-        if data[at : at + 3] == b"ID3" and len(data) >= at + 10:
-            seven = [byte & 127 for byte in data[at + 6 : at + 10]]
-            at += 10 + (seven[0] << 21 | seven[1] << 14 | seven[2] << 7 | seven[3])
-        elif data[at : at + 8] == _APE and len(data) >= at + 32:
-            head = (
-                data[at + 23] & 32
-            )  # which the items follow; they may hold pictures, in which bytes look like frames
-            at += 32 + (int.from_bytes(data[at + 12 : at + 16], "little") if head else 0)
-        elif _frame(data[at : at + 4])[0]:
-            return at
+        if data[offset : offset + 3] == b"ID3" and len(data) >= offset + 10:
+            size_bits = [byte & 127 for byte in data[offset + 6 : offset + 10]]
+            offset += 10 + (
+                size_bits[0] << 21 | size_bits[1] << 14 | size_bits[2] << 7 | size_bits[3]
+            )
+        elif data[offset : offset + 8] == _APE and len(data) >= offset + 32:
+            # Items follow a header; skip them, since pictures in them may look like frames.
+            head = data[offset + 23] & 32
+            offset += 32 + (
+                int.from_bytes(data[offset + 12 : offset + 16], "little") if head else 0
+            )
+        elif _frame(data[offset : offset + 4])[0]:
+            return offset
         else:
-            found = [
-                place for mark in (b"\xff", b"ID3", _APE) if (place := data.find(mark, at + 1)) >= 0
+            starts = [
+                start
+                for mark in (b"\xff", b"ID3", _APE)
+                if (start := data.find(mark, offset + 1)) >= 0
             ]
-            if not found:
+            if not starts:
                 return -1
-            at = min(found)
+            offset = min(starts)
 
 
 def _frame(head: bytes) -> tuple[int, int]:
-    """The bytes of the frame with this header and its samples; nothing where it is none."""
+    """Return the size and samples of the frame with this header; zeros if it is invalid."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return 0, 0
     version, layer, kbits, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3

@@ -1,5 +1,4 @@
-"""Videos: frames and clips by time or number, found by the index of the file and not by decoding
-what lies before."""
+"""Read video frames and clips by time or number, seeking through the index of the file."""
 
 from __future__ import annotations
 
@@ -18,25 +17,20 @@ from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
 from .claims import check_size
 
-# seconds, farther than most key frames are apart: nearer, decoding on is cheaper than to seek
-_FAR = 2.0
-_LONGER = 0.5  # seconds by which a file, with its sound, may be longer than its pictures
-_ROUNDED = (
-    0.0005  # seconds by which the times of frames are rounded in files that count in milliseconds
-)
-_TELLING = (
-    "mov,mp4,m4a,3gp,3g2,mj2",
-    "matroska,webm",
-)  # formats of FFmpeg that tell when each frame is shown
-_REORDERED = 64  # frames of which each may be stored after all others; codecs allow 16
+# Seconds, beyond most key frame intervals; within them, decoding is cheaper than seeking.
+_SEEK_DISTANCE = 2.0
+_SOUND_EXCESS = 0.5  # seconds by which the sound may outlast the pictures
+_ROUNDING = 0.0005  # seconds; some formats round frame times to milliseconds
+_TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # FFmpeg names; packets have times
+_REORDERED = 64  # frames stored out of order; codecs allow 16
 
 
 @dataclass(frozen=True)
 class Video:
-    """A video that is read when it is used, as far as its frames ask for.
+    """Handle of a video; it reads only the parts that the requested frames need.
 
-    A frame is found from the key frame before it, which the index of the file names; a frame that
-    lies soon after the last one is reached by decoding on.
+    A frame is decoded from the preceding key frame, which the index of the file gives. A frame soon
+    after the previous one is reached by decoding on.
     """
 
     blob: Blob
@@ -45,31 +39,36 @@ class Video:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, from the header alone."""
-        with named("video", self.key), self._opened() as (_, stream):
+        """Return width and height, from the header alone."""
+        with named("video", self.key), self._open() as (_, stream):
             return int(stream.codec_context.width), int(stream.codec_context.height)
 
     @property
     def seconds(self) -> float:
-        """How long it is, as its header tells."""
-        with named("video", self.key), self._opened() as (container, stream):
+        """Return the length in seconds, from the header alone."""
+        with named("video", self.key), self._open() as (container, stream):
             return _seconds(container, stream)
 
     @property
     def rate(self) -> float:
-        """Frames a second on average."""
-        with named("video", self.key), self._opened() as (_, stream):
+        """Return the average number of frames per second."""
+        with named("video", self.key), self._open() as (_, stream):
             return float(stream.average_rate or 0)
 
     def frames(self, times: Sequence[float]) -> npt.NDArray[np.uint8]:
-        """The frames that are shown at these seconds, in this order: uint8[frames, height, width,
-        3].
+        """Return the frames at these times, in this order.
+
+        Args:
+            times: seconds from the beginning.
+
+        Returns:
+            uint8[frames, height, width, 3].
 
         Raises:
-            DataError: for what is no video, is damaged, cut off, too long, or of too many pixels;
-                for times outside of the video.
+            DataError: if the video is invalid, corrupted, cut off, too long or too large, and for
+                times outside of it.
         """
-        with named("video", self.key), self._opened() as (container, stream):
+        with named("video", self.key), self._open() as (container, stream):
             length = _seconds(container, stream)
             self.limits.check("seconds", length)
             if wrong := [time for time in times if not 0 <= time <= length]:
@@ -77,84 +76,102 @@ class Video:
                     f"frames({wrong[0]}): the video has {length:.2f} seconds", where=self.key
                 )
             begin = (stream.start_time or 0) * float(stream.time_base)
-            return self._filled(
-                stream, len(times), _shown(container, stream, [time + begin for time in times])
+            return self._to_array(
+                stream, len(times), _frames_at(container, stream, [time + begin for time in times])
             )
 
     def clip(self, start: float, stop: float, rate: float | None = None) -> npt.NDArray[np.uint8]:
-        """The frames from `start` to `stop` in seconds, `rate` of them a second, or as many as it
-        has on average.
+        """Return the frames from `start` to `stop`.
+
+        Args:
+            start: seconds.
+            stop: seconds.
+            rate: frames per second; by default the average rate of the video.
+
+        Returns:
+            uint8[frames, height, width, 3].
 
         Raises:
-            ConfigError: for a `rate` that is not above 0.
-            DataError: as `frames`, and where `stop` does not come after `start`.
+            ConfigError: for a `rate` that is not positive.
+            DataError: as `frames`, and if `stop` is not after `start`.
         """
         if rate is not None and not 0 < rate < math.inf:
-            raise ConfigError(f"clip(rate={rate}): more than 0 frames a second")
-        each = self.rate if rate is None else rate
+            raise ConfigError(f"clip(rate={rate}): give more than 0 frames a second")
+        frame_rate = self.rate if rate is None else rate
         with named("video", self.key):
-            if not (start < stop and each > 0):
+            if not (start < stop and frame_rate > 0):
                 raise DataError(
-                    f"clip({start}, {stop}, rate={each}): it must end after it begins",
+                    f"clip({start}, {stop}, rate={frame_rate}): it must end after it begins",
                     where=self.key,
                 )
-            length, last = self.seconds, stop - 1 / each  # when the last frame is shown
-            if not (0 <= start and last <= length + 1 / each):
+            length, last = self.seconds, stop - 1 / frame_rate  # the time of the last frame
+            if not (0 <= start and last <= length + 1 / frame_rate):
                 raise DataError(
                     f"clip({start}, {stop}): the video has {length:.2f} seconds", where=self.key
                 )
-            wide, high = self.size
-            self.limits.check("pixels", wide * high * (stop - start) * each)
-            count = max(1, round((stop - start) * each))
-        return self.frames([start + number / each for number in range(count)])
+            width, height = self.size
+            self.limits.check("pixels", width * height * (stop - start) * frame_rate)
+            count = max(1, round((stop - start) * frame_rate))
+        return self.frames([start + number / frame_rate for number in range(count)])
 
     def numbered(self, numbers: Sequence[int]) -> npt.NDArray[np.uint8]:
-        """The frames of these numbers, from 0 in the order in which they are shown: uint8[frames,
-        height, width, 3].
+        """Return the frames with these numbers, counted from 0 in display order.
 
-        Frames are counted, whatever their rate is. MP4, QuickTime and Matroska tell when each is
-        shown, up to the frames asked for; other files are decoded from the beginning.
+        In MP4, QuickTime and Matroska, packets hold the times of frames. Other files are decoded
+        from the beginning.
+
+        Args:
+            numbers: frame numbers.
+
+        Returns:
+            uint8[frames, height, width, 3].
 
         Raises:
             DataError: as `frames`, and for numbers outside of the video.
         """
-        with named("video", self.key), self._opened() as (container, stream):
+        with named("video", self.key), self._open() as (container, stream):
             self.limits.check("seconds", _seconds(container, stream))
             if wrong := [number for number in numbers if not number >= 0]:
                 raise DataError(f"numbered({wrong[0]}): frames are counted from 0", where=self.key)
-            most = max(numbers, default=-1)
-            times = _times(container, stream, most) if container.format.name in _TELLING else None
+            last = max(numbers, default=-1)
+            times = (
+                _frame_times(container, stream, last)
+                if container.format.name in _TIMED_FORMATS
+                else None
+            )
             if times is None:
-                if container.format.name in _TELLING:
+                if container.format.name in _TIMED_FORMATS:
                     container.seek(0)
-                found = _counted(container, stream, numbers)
-            elif most >= len(times):
+                frames = _frames_by_count(container, stream, numbers)
+            elif last >= len(times):
                 raise DataError(
-                    f"numbered({most}): the video has {len(times)} frames", where=self.key
+                    f"numbered({last}): the video has {len(times)} frames", where=self.key
                 )
             else:
-                found = _shown(container, stream, [times[number] for number in numbers], exact=True)
-            return self._filled(stream, len(numbers), found)
+                frames = _frames_at(
+                    container, stream, [times[number] for number in numbers], exact=True
+                )
+            return self._to_array(stream, len(numbers), frames)
 
-    def _filled(
-        self, stream: Any, count: int, found: Iterator[tuple[int, Any]]
+    def _to_array(
+        self, stream: Any, count: int, frames: Iterator[tuple[int, Any]]
     ) -> npt.NDArray[np.uint8]:
-        """The pixels of frames, each at its place."""
-        wide, high = stream.codec_context.width, stream.codec_context.height
-        self.limits.check("pixels", wide * high * count)
-        out = np.empty((count, high, wide, 3), np.uint8)
-        for place, frame in found:
+        """Return frames as one array, each at its index."""
+        width, height = stream.codec_context.width, stream.codec_context.height
+        self.limits.check("pixels", width * height * count)
+        out = np.empty((count, height, width, 3), np.uint8)
+        for index, frame in frames:
             pixels = frame.to_ndarray(format="rgb24")
             if pixels.shape != out.shape[1:]:
                 raise ValueError(
-                    f"a frame of {pixels.shape[1]} x {pixels.shape[0]} in a video of {wide} x "
-                    f"{high}"
+                    f"a frame of {pixels.shape[1]} x {pixels.shape[0]} in a video of {width} x "
+                    f"{height}"
                 )
-            out[place] = pixels
+            out[index] = pixels
         return out
 
     @contextmanager
-    def _opened(self) -> Generator[tuple[Any, Any]]:
+    def _open(self) -> Generator[tuple[Any, Any]]:
         av = _av()
         with self.blob.file() as file:
             check_size(file, len(self.blob))
@@ -164,42 +181,47 @@ class Video:
                 yield container, container.streams.video[0]
 
 
-def _shown(
+def _frames_at(
     container: Any, stream: Any, times: Sequence[float], exact: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """For every time its place among those asked for, and the frame that is shown then; `exact`:
-    that begins then."""
+    """Yield the index of each requested time with the frame displayed then.
+
+    With `exact`, the frame must begin at that time.
+    """
     base = float(stream.time_base)
-    near = min(base / 2, _ROUNDED)
+    tolerance = min(base / 2, _ROUNDING)
     order = sorted(range(len(times)), key=times.__getitem__)
-    frames, now, following = iter(()), None, None
-    for place in order:
-        wanted = times[place]
-        if now is None or wanted - now.pts * base > _FAR:
+    frames, current, following = iter(()), None, None
+    for index in order:
+        time = times[index]
+        if current is None or time - current.pts * base > _SEEK_DISTANCE:
             container.seek(
-                max(round(wanted / base), 0), stream=stream, backward=True, any_frame=False
+                max(round(time / base), 0), stream=stream, backward=True, any_frame=False
             )
-            frames, following = _decoded(container, stream), None
-            now = next(frames, None)
-            if (
-                now is None or now.pts * base > wanted + near
-            ):  # not every file tells the key frame before a time
+            frames, following = _decode(container, stream), None
+            current = next(frames, None)
+            # Not every index finds the key frame before a time.
+            if current is None or current.pts * base > time + tolerance:
                 container.seek(0)
-                frames = _decoded(container, stream)
-                now = next(frames, None)
-            if now is None:
+                frames = _decode(container, stream)
+                current = next(frames, None)
+            if current is None:
                 raise ValueError("it has no frame that can be decoded")
         while True:
             following = next(frames, None) if following is None else following
-            if following is None or following.pts * base > wanted + near:
+            if following is None or following.pts * base > time + tolerance:
                 break
-            now, following = following, None
-        _require_shown(container, stream, now, following, wanted, exact)
-        yield place, now
+            current, following = following, None
+        _require_frame(container, stream, current, following, time, exact)
+        yield index, current
 
 
-def _decoded(container: Any, stream: Any) -> Iterator[Any]:
-    """The frames from here on; what FFmpeg marks as damaged is refused."""
+def _decode(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the following frames.
+
+    Raises:
+        ValueError: for packets and frames that FFmpeg marks as corrupted.
+    """
     for packet in container.demux(stream):
         if packet.is_corrupt:
             raise ValueError("it is damaged: a packet does not follow the one before it")
@@ -211,56 +233,63 @@ def _decoded(container: Any, stream: Any) -> Iterator[Any]:
             yield frame
 
 
-def _require_shown(
-    container: Any, stream: Any, now: Any, following: Any, wanted: float, exact: bool
+def _require_frame(
+    container: Any, stream: Any, current: Any, following: Any, time: float, exact: bool
 ) -> None:
-    """Refuse the last frame that was decoded in place of one that is not there."""
+    """Raise `ValueError` if the last decoded frame stands in for a missing one."""
     base, rates = (
         float(stream.time_base),
         (stream.average_rate, stream.base_rate, stream.guessed_rate),
     )
-    every = 1 / min((float(rate) for rate in rates if rate), default=25.0)
-    begin = now.pts * base
-    if exact and abs(begin - wanted) > base:
-        raise ValueError(f"the frame at {wanted:.3f} s is missing")
-    end = begin + max((now.duration or 0) * base, every)
-    end += every if len(container.streams) == 1 and stream.duration is not None else _LONGER
-    if following is None and wanted > end + base:
+    frame_seconds = 1 / min((float(rate) for rate in rates if rate), default=25.0)
+    begin = current.pts * base
+    if exact and abs(begin - time) > base:
+        raise ValueError(f"the frame at {time:.3f} s is missing")
+    end = begin + max((current.duration or 0) * base, frame_seconds)
+    end += (
+        frame_seconds
+        if len(container.streams) == 1 and stream.duration is not None
+        else _SOUND_EXCESS
+    )
+    if following is None and time > end + base:
         raise ValueError(
-            f"it is cut off: its last frame is at {begin:.2f} s, and one at {wanted:.2f} s was "
-            "asked for"
+            f"it is cut off: its last frame is at {begin:.2f} s, before the requested {time:.2f} s"
         )
 
 
-def _times(container: Any, stream: Any, most: int) -> list[float] | None:
-    """When frames are shown, up to this number at least, as the headers of packets tell; None where
-    they do not."""
-    found, base = list[int](), float(stream.time_base)
+def _frame_times(container: Any, stream: Any, last: int) -> list[float] | None:
+    """Return frame times from packet headers, up to a frame number; `None` if they lack times."""
+    timestamps, base = list[int](), float(stream.time_base)
     for packet in container.demux(stream):
         if not packet.size or packet.is_discard:
             continue
         if packet.pts is None:
             return None
-        found.append(packet.pts)
-        if len(found) > most + _REORDERED:
+        timestamps.append(packet.pts)
+        if len(timestamps) > last + _REORDERED:
             break
-    return [time * base for time in sorted(found)] if len(set(found)) == len(found) else None
+    return (
+        [time * base for time in sorted(timestamps)]
+        if len(set(timestamps)) == len(timestamps)
+        else None
+    )
 
 
-def _counted(container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """The frames of these numbers, counted from the beginning, each with its places among those
-    asked for."""
-    places = dict[int, list[int]]()
-    for place, number in enumerate(numbers):
-        places.setdefault(number, []).append(place)
+def _frames_by_count(
+    container: Any, stream: Any, numbers: Sequence[int]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the indices of requested frame numbers with their frames, by counting."""
+    indices = dict[int, list[int]]()
+    for index, number in enumerate(numbers):
+        indices.setdefault(number, []).append(index)
     number = -1
-    for number, frame in enumerate(_decoded(container, stream) if places else ()):
-        for place in places.pop(number, ()):
-            yield place, frame
-        if not places:
+    for number, frame in enumerate(_decode(container, stream) if indices else ()):
+        for index in indices.pop(number, ()):
+            yield index, frame
+        if not indices:
             return
-    if places:
-        raise ValueError(f"frame {max(places)} of a video with {number + 1} frames")
+    if indices:
+        raise ValueError(f"frame {max(indices)} of a video with {number + 1} frames")
 
 
 def _seconds(container: Any, stream: Any) -> float:

@@ -1,12 +1,15 @@
-"""Object stores: what URLs name, read as files of this machine are."""
+"""Object stores: URLs opened for reading like local files.
+
+May import `engine.base` and `errors`. Importing this package installs `Stores` as the store of the
+process.
+"""
 
 from __future__ import annotations
 
 from ..engine.base import seams
-from .ahead import Range, Reach
-from .far import Far, at, beside, is_far, located, told
-from .file import FarFile
-from .shared import home
+from .listings import home
+from .prefetch import Range, Reach
+from .remote import Far, FarFile, at, beside, is_far, located, told
 from .stores import Stores
 
 __all__ = [

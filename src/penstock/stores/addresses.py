@@ -1,5 +1,4 @@
-"""Network addresses that a redirect may not reach: the local networks, and the metadata services of
-clouds."""
+"""Network addresses that a redirect must not reach: local networks and metadata services."""
 
 from __future__ import annotations
 
@@ -36,11 +35,11 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def is_blocked(address: str, inside: bool) -> bool:
-    """Return whether a redirect to an address, or to a host of that name, is refused.
+    """Return whether the client refuses to follow a redirect to this host.
 
     Args:
-        address: An IP address, or a name that is not resolved yet.
-        inside: Whether the server that redirects is itself in a local network.
+        address: an IP address, or a name that is not resolved yet.
+        inside: whether the redirecting server is itself in a local network.
 
     >>> is_blocked("10.0.0.1", inside=False), is_blocked("10.0.0.1", inside=True)
     (True, False)
@@ -48,16 +47,16 @@ def is_blocked(address: str, inside: bool) -> bool:
     (True, True)
     """
     with suppress(ValueError):
-        given = ip_address(address.partition("%")[0])
-        candidates = [given, *_embedded(given)]
-        if any(one in network for one in candidates for network in _METADATA):
+        parsed = ip_address(address.partition("%")[0])
+        candidates = [parsed, *_embedded(parsed)]
+        if any(candidate in network for candidate in candidates for network in _METADATA):
             return True
-        return not inside and not all(one.is_global for one in candidates)
+        return not inside and not all(candidate.is_global for candidate in candidates)
     return address.lower().rstrip(".") in _METADATA_NAMES
 
 
 def _embedded(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses that a gateway may take out of an IPv6 address."""
+    """Yield the IPv4 addresses that a gateway may extract from an IPv6 address."""
     if isinstance(address, IPv4Address):
         return
     packed = address.packed

@@ -1,10 +1,8 @@
-"""The cache of a node: blocks of objects in a folder that its processes share, each with checksums,
-within a limit.
+"""Disk cache of remote blocks, shared by the processes of a node.
 
-A block is a file: a head, the CRC-32 of every 4 KiB, the bytes. It is there whole or not at all;
-    who reads it compares
-what it reads. One process fetches a block, the others wait for it. Locks are the kernel's, and go
-with their process.
+A block is a file: a header, the CRC-32 of every 4 KiB, and the bytes. Writes are atomic, and every
+read compares the checksums. One process fetches a block while the others wait for it. The kernel
+releases the locks of a process that dies.
 """
 
 from __future__ import annotations
@@ -24,20 +22,19 @@ from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENTS
 from ..engine.base.urls import local
 from ..errors import ConfigError
-from .client import Found
+from .client import ObjectInfo
 
 LIMIT = "PENSTOCK_CACHE_LIMIT"
-"""How many bytes of blocks a cache holds at most, in the environment: 200GB, say."""
+"""Environment variable with the size limit of the cache, such as `200GB`."""
 
 SIZE = 1 << 20  # bytes of a block
-_SUM = 4 << 10
-_HEAD = struct.Struct(
-    "<8sIII"
-)  # magic, version, bytes, CRC-32 of the name of the block and of the checksums
+_CHECKSUM_BYTES = 4 << 10
+# Magic, version, length, CRC-32 of the block's file name and its checksums.
+_HEADER = struct.Struct("<8sIII")
 _MAGIC, _VERSION = b"PENSTOCB", 2
-_RUN = 8  # blocks fetched at once
+_MAX_RUN = 8  # blocks in one request
 _LOCKS = 64
-_AGAIN = 60.0  # seconds after which a cache that took no more is tried again
+_RETRY_WRITES_AFTER = 60.0  # seconds
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -54,7 +51,7 @@ Ask = Callable[[int, int], bytes | memoryview]
 
 
 class Block(NamedTuple):
-    """A block that is there: its file, its size on disk, and when it was last wanted."""
+    """A cached block: its file, its size on disk, and the time of its last use."""
 
     path: Path
     size: int
@@ -62,72 +59,89 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """The blocks in a cache folder."""
+    """The block cache in a folder.
+
+    Args:
+        cache: the cache folder.
+    """
 
     def __init__(self, cache: str | Path) -> None:
         self.folder = local(cache) / "blocks"
-        self._failed: float | None = None  # when it took no more; until it takes something again
+        self._failed_at: float | None = None  # time of the last failed write, until one succeeds
 
-    def read(self, of: Found, start: int, stop: int, ask: Ask) -> bytes | memoryview:
-        """Bytes of an object: from blocks that are here, others asked for and kept."""
+    def read(self, info: ObjectInfo, start: int, stop: int, fetch: Ask) -> bytes | memoryview:
+        """Return bytes of an object from cached blocks; fetch and cache the missing blocks.
+
+        Args:
+            info: the object and the version to read.
+            start: first byte.
+            stop: byte after the last.
+            fetch: fetches the bytes between two offsets.
+        """
         key = hashlib.blake2b(
-            f"{of.url}\0{of.size}\0{of.etag or of.modified}".encode(), digest_size=16
+            f"{info.url}\0{info.size}\0{info.etag or info.modified}".encode(), digest_size=16
         ).hexdigest()
         numbers = range(start // SIZE, -(-stop // SIZE))
-        found = {number: self._part(key, number, start, stop) for number in numbers}
-        fetched = 0
-        for run in _runs([number for number, part in found.items() if part is None]):
-            if not self._takes(
-                run, of.size
-            ):  # what is not kept is asked for as it is wanted, not by whole blocks
-                data = ask(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
-                found |= {**dict.fromkeys(run, b""), run[0]: data}
-                fetched += len(run)
+        parts_by_number = {number: self._read_part(key, number, start, stop) for number in numbers}
+        misses = 0
+        for run in _runs(
+            [number for number, block_bytes in parts_by_number.items() if block_bytes is None]
+        ):
+            if not self._has_room(run, info.size):  # fetch only the requested bytes
+                data = fetch(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
+                parts_by_number |= {**dict.fromkeys(run, b""), run[0]: data}
+                misses += len(run)
                 continue
-            with self._alone(key, run):
-                again = {number: self._part(key, number, start, stop) for number in run}
-                for lacking in _runs([number for number, part in again.items() if part is None]):
-                    again |= self._fetched(of, key, lacking, start, stop, ask)
-                    fetched += len(lacking)
-            found |= again
-        EVENTS.add("cache_misses", fetched)
-        EVENTS.add("cache_hits", len(numbers) - fetched)
-        parts = [part for number in numbers if (part := found[number]) is not None]
+            with self._block_locks(key, run):
+                checked = {number: self._read_part(key, number, start, stop) for number in run}
+                for missing in _runs(
+                    [number for number, block_bytes in checked.items() if block_bytes is None]
+                ):
+                    checked |= self._fetch(info, key, missing, start, stop, fetch)
+                    misses += len(missing)
+            parts_by_number |= checked
+        EVENTS.add("cache_misses", misses)
+        EVENTS.add("cache_hits", len(numbers) - misses)
+        parts = [
+            block_bytes
+            for number in numbers
+            if (block_bytes := parts_by_number[number]) is not None
+        ]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _fetched(
-        self, of: Found, key: str, run: Sequence[int], start: int, stop: int, ask: Ask
+    def _fetch(
+        self, info: ObjectInfo, key: str, run: Sequence[int], start: int, stop: int, fetch: Ask
     ) -> dict[int, bytes | memoryview | None]:
-        low, high = run[0] * SIZE, min((run[-1] + 1) * SIZE, of.size)
-        data = memoryview(ask(low, high))
-        whole = {
+        low, high = run[0] * SIZE, min((run[-1] + 1) * SIZE, info.size)
+        data = memoryview(fetch(low, high))
+        blocks = {
             number: data[(number - run[0]) * SIZE : (number - run[0] + 1) * SIZE] for number in run
         }
-        self._keep(key, whole)
+        self._store(key, blocks)
         return {
-            number: part[max(start - number * SIZE, 0) : stop - number * SIZE]
-            for number, part in whole.items()
+            number: block[max(start - number * SIZE, 0) : stop - number * SIZE]
+            for number, block in blocks.items()
         }
 
     def _path(self, key: str, number: int) -> Path:
         return self.folder / key[:2] / f"{key}-{number:x}"
 
-    def _part(self, key: str, number: int, start: int, stop: int) -> bytes | memoryview | None:
-        """What of a block is wanted, `None` where it is not here, or damaged."""
-        path, base = self._path(key, number), number * SIZE
-        found = part(path, max(start - base, 0), min(stop - base, SIZE))
-        if found is not None:
+    def _read_part(self, key: str, number: int, start: int, stop: int) -> bytes | memoryview | None:
+        """Return the requested bytes of a block; `None` if it is missing or corrupted."""
+        path, block_start = self._path(key, number), number * SIZE
+        data = read_block(path, max(start - block_start, 0), min(stop - block_start, SIZE))
+        if data is not None:
             with contextlib.suppress(OSError):
                 seams.world.disk.touch(path)
-        return found
+        return data
 
     @contextlib.contextmanager
-    def _alone(self, key: str, run: Sequence[int]) -> Generator[None]:
-        """Nobody else fetches these blocks."""
-        places = sorted({zlib.crc32(f"{key}{number}".encode()) % _LOCKS for number in run})
+    def _block_locks(self, key: str, run: Sequence[int]) -> Generator[None]:
+        """Lock these blocks, so that no other process fetches them."""
+        lock_numbers = sorted({zlib.crc32(f"{key}{number}".encode()) % _LOCKS for number in run})
         with contextlib.ExitStack() as stack:
-            for place in places:
-                stack.enter_context(self._lock(f"{place:02x}"))
+            for lock_number in lock_numbers:
+                stack.enter_context(self._lock(f"{lock_number:02x}"))
             yield
 
     def _lock(self, name: str) -> contextlib.AbstractContextManager[bool]:
@@ -138,74 +152,82 @@ class Blocks:
                 seams.world.disk.write(path, b"")
         return seams.world.disk.lock(path)
 
-    def _takes(self, run: Sequence[int], size: int) -> bool:
-        """Whether blocks of an object of this size can be kept."""
-        if self._failed is not None:
-            if (now := seams.world.sched.now()) < self._failed + _AGAIN:
+    def _has_room(self, run: Sequence[int], size: int) -> bool:
+        """Return whether the cache has room for these blocks of an object."""
+        if self._failed_at is not None:
+            if (now := seams.world.sched.now()) < self._failed_at + _RETRY_WRITES_AFTER:
                 return False
-            self._failed = now  # one thread tries
-        need = sum(on_disk(min(SIZE, size - number * SIZE)) for number in run)
-        with self._writing():
-            used = self._used()
-            self._note(used)  # fails where nothing can be written
-            return need <= self.limit(used)
+            self._failed_at = now  # only this thread retries
+        new_bytes = sum(file_size(min(SIZE, size - number * SIZE)) for number in run)
+        with self._write_lock():
+            used_bytes = self._used_bytes()
+            self._record_usage(used_bytes)  # raises if the folder is not writable
+            return new_bytes <= self.limit(used_bytes)
         return False
 
-    def _keep(self, key: str, whole: dict[int, memoryview]) -> None:
-        """Keep blocks, where there is room or room can be made; without a word where there is
-        none."""
-        disk, need = seams.world.disk, sum(on_disk(len(data)) for data in whole.values())
-        with self._writing():
-            used = self._used()
-            if need <= (most := self.limit(used)) < used + need:
-                used = self.shrink(min(most - need, most - most // 8))
-            if used + need > most:
+    def _store(self, key: str, blocks: dict[int, memoryview]) -> None:
+        """Write blocks to the cache, evicting others; silently skip blocks over the limit."""
+        disk, new_bytes = seams.world.disk, sum(file_size(len(data)) for data in blocks.values())
+        with self._write_lock():
+            used = self._used_bytes()
+            if new_bytes <= (limit := self.limit(used)) < used + new_bytes:
+                used = self.shrink(min(limit - new_bytes, limit - limit // 8))
+            if used + new_bytes > limit:
                 return
-            self._note(used + need)  # before: a crash counts too much, never too little
-            for number, data in whole.items():
+            self._record_usage(used + new_bytes)  # first: a crash may overcount, never undercount
+            for number, data in blocks.items():
                 path = self._path(key, number)
                 if path.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, f"{path} is a folder: delete it")
-                name = path.with_name(f".{path.name}.{machine.process()}.tmp")
+                    raise IsADirectoryError(
+                        errno.EISDIR, f"{path} is a folder: delete it"
+                    )
+                temporary = path.with_name(f".{path.name}.{machine.process()}.tmp")
                 try:
-                    disk.write(name, encoded(path, data))
-                    disk.replace(name, path)
+                    disk.write(temporary, encode_block(path, data))
+                    disk.replace(temporary, path)
                 finally:
                     with contextlib.suppress(OSError):
-                        disk.unlink(name)
-            self._failed = None
+                        disk.unlink(temporary)
+            self._failed_at = None
 
     @contextlib.contextmanager
-    def _writing(self) -> Generator[None]:
-        """Nobody else writes blocks; where they cannot be written, that is said once."""
+    def _write_lock(self) -> Generator[None]:
+        """Lock the cache for writing; warn once if it cannot be written."""
         with self._lock("all"):
             try:
                 yield
             except OSError as error:
                 with contextlib.suppress(OSError):
                     self.shrink(1 << 62)
-                before, self._failed = self._failed, seams.world.sched.now()
+                before, self._failed_at = self._failed_at, seams.world.sched.now()
                 if before is None:
                     warnings.warn(
-                        f"{self.folder} takes no more ({error.strerror or error}): until there is "
-                        "room again, what is "
-                        "read is not kept",
+                        f"{self.folder} cannot be written ({error.strerror or error}): remote data "
+                        "is not cached until there is room again",
                         stacklevel=4,
                     )
 
     def limit(self, used: int) -> int:
-        """How many bytes of blocks there may be: as the environment says, or half of what the disk
-        has for them."""
-        if told := machine.environment(LIMIT):
+        """Return the size limit in bytes: from the environment, or half of the available space.
+
+        Args:
+            used: the bytes that the cache holds now.
+
+        Raises:
+            ConfigError: if the environment variable is not a size.
+        """
+        if limit := machine.environment(LIMIT):
             try:
-                return bytes_of(told)
+                return parse_size(limit)
             except ConfigError as error:
                 raise ConfigError(f"{LIMIT} in the environment: {error}") from None
-        there = next(one for one in (self.folder, *self.folder.absolute().parents) if one.exists())
-        return (used + seams.world.disk.free(there)) // 2
+        existing = next(
+            folder for folder in (self.folder, *self.folder.absolute().parents) if folder.exists()
+        )
+        return (used + seams.world.disk.free(existing)) // 2
 
-    def _used(self) -> int:
-        """The bytes of all blocks, as they were last noted."""
+    def _used_bytes(self) -> int:
+        """Return the size of all blocks, as last recorded."""
         path = self.folder / "used"
         with contextlib.suppress(OSError):
             if path.exists() and not path.is_file():
@@ -215,118 +237,152 @@ class Blocks:
                 return int.from_bytes(data[:8], "little")
         return self.shrink(1 << 62)
 
-    def _note(self, used: int) -> None:
-        told = used.to_bytes(8, "little")
-        seams.world.disk.write(self.folder / "used", told + zlib.crc32(told).to_bytes(4, "little"))
+    def _record_usage(self, used: int) -> None:
+        encoded = used.to_bytes(8, "little")
+        seams.world.disk.write(
+            self.folder / "used", encoded + zlib.crc32(encoded).to_bytes(4, "little")
+        )
 
-    def shrink(self, most: int) -> int:
-        """Let go of the blocks that nobody wanted for the longest time, until this many bytes are
-        left, and of what killed processes left half written; how many bytes there are now."""
-        for entry in seams.world.store.list(f"{_plain(self.folder)}/??/.*.tmp"):
+    def shrink(self, max_bytes: int) -> int:
+        """Evict the least recently used blocks, and the temporary files of killed processes.
+
+        Args:
+            max_bytes: the size of the cache afterwards, in bytes.
+
+        Returns:
+            The size that remains, in bytes.
+        """
+        for entry in seams.world.store.list(f"{_escaped(self.folder)}/??/.*.tmp"):
             with contextlib.suppress(OSError):
                 seams.world.disk.unlink(Path(entry.path))
-        found = sorted(self.all(), key=lambda block: block.used)
-        used = sum(block.size for block in found)
-        for block in found:
-            if used <= most:
+        blocks = sorted(self.all(), key=lambda block: block.used)
+        used = sum(block.size for block in blocks)
+        for block in blocks:
+            if used <= max_bytes:
                 break
             with contextlib.suppress(OSError):
                 seams.world.disk.unlink(block.path)
                 used -= block.size
-        self._note(used)
+        self._record_usage(used)
         return used
 
     def all(self) -> Iterator[Block]:
-        """The blocks that are here."""
-        for entry in seams.world.store.list(f"{_plain(self.folder)}/??/*-*"):
+        """Iterate over the cached blocks."""
+        for entry in seams.world.store.list(f"{_escaped(self.folder)}/??/*-*"):
             with contextlib.suppress(OSError):
-                found = seams.world.store.stat(entry.path)
-                yield Block(Path(entry.path), found.size, found.mtime)
+                stat = seams.world.store.stat(entry.path)
+                yield Block(Path(entry.path), stat.size, stat.mtime)
 
     def clear(self) -> int:
-        """Let go of all blocks; how many bytes that were."""
+        """Delete all blocks; return the number of bytes freed."""
         with self._lock("all"):
             before = sum(block.size for block in self.all())
             self.shrink(0)
             return before
 
     def verify(self) -> tuple[int, list[Path]]:
-        """Compare every block with its checksums: how many there are, and those that were damaged
-        and are gone now."""
-        many, bad = 0, list[Path]()
+        """Compare every block with its checksums and delete the corrupted ones.
+
+        Returns:
+            The number of blocks, and the files that were corrupted.
+        """
+        count, corrupted = 0, list[Path]()
         for block in self.all():
-            many += 1
-            length = length_of(block.path)
-            if (length is None or part(block.path, 0, length) is None) and block.path.exists():
+            count += 1
+            length = block_length(block.path)
+            if (
+                length is None or read_block(block.path, 0, length) is None
+            ) and block.path.exists():
                 seams.world.disk.unlink(block.path)
-                bad.append(block.path)
-        return many, bad
+                corrupted.append(block.path)
+        return count, corrupted
 
 
-def encoded(path: Path, data: bytes | memoryview) -> bytes:
-    """A block as it is kept at its place; at that of another one it would be no block."""
+def encode_block(path: Path, data: bytes | memoryview) -> bytes:
+    """Return the content of a block file; it is valid under this path only.
+
+    Args:
+        path: the file of the block.
+        data: its bytes.
+    """
     view = memoryview(data)
     sums = struct.pack(
-        f"<{-(-len(view) // _SUM)}I",
-        *(zlib.crc32(view[a : a + _SUM]) for a in range(0, len(view), _SUM)),
+        f"<{-(-len(view) // _CHECKSUM_BYTES)}I",
+        *(zlib.crc32(view[a : a + _CHECKSUM_BYTES]) for a in range(0, len(view), _CHECKSUM_BYTES)),
     )
-    return b"".join([_HEAD.pack(_MAGIC, _VERSION, len(view), _digest(path, sums)), sums, view])
+    return b"".join([_HEADER.pack(_MAGIC, _VERSION, len(view), _checksum(path, sums)), sums, view])
 
 
-def _digest(path: Path, sums: bytes) -> int:
+def _checksum(path: Path, sums: bytes) -> int:
     return zlib.crc32(sums, zlib.crc32(path.name.encode()))
 
 
-def on_disk(length: int) -> int:
-    """The size of the file of a block."""
-    return _HEAD.size + 4 * -(-length // _SUM) + length
+def file_size(length: int) -> int:
+    """Return the size of the file of a block with this many bytes."""
+    return _HEADER.size + 4 * -(-length // _CHECKSUM_BYTES) + length
 
 
-def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
-    """Bytes of a kept block, as they were when it was written; `None` where it is not there, or
-    they are not."""
-    if not path.is_file():  # a pipe would be waited for
+def read_block(path: Path, start: int, stop: int) -> bytes | memoryview | None:
+    """Return bytes of a block file; `None` if it is missing or corrupted.
+
+    Args:
+        path: the file of the block.
+        start: first byte within the block.
+        stop: byte after the last.
+    """
+    if not path.is_file():  # reading a pipe would block
         return None
-    read, most = seams.world.store.read, _HEAD.size + 4 * (SIZE // _SUM)
-    low, high = start // _SUM * _SUM, -(-stop // _SUM) * _SUM
+    read_bytes, max_header = seams.world.store.read, _HEADER.size + 4 * (SIZE // _CHECKSUM_BYTES)
+    low, high = (
+        start // _CHECKSUM_BYTES * _CHECKSUM_BYTES,
+        -(-stop // _CHECKSUM_BYTES) * _CHECKSUM_BYTES,
+    )
     try:
-        head = read(str(path), 0, most)
-        if len(head) < _HEAD.size:
+        head = read_bytes(str(path), 0, max_header)
+        if len(head) < _HEADER.size:
             return None
-        magic, version, length, crc = _HEAD.unpack_from(head)
-        many = -(-length // _SUM)
-        sums = head[_HEAD.size : _HEAD.size + 4 * many]
+        magic, version, length, crc = _HEADER.unpack_from(head)
+        checksum_count = -(-length // _CHECKSUM_BYTES)
+        sums = head[_HEADER.size : _HEADER.size + 4 * checksum_count]
         stop = min(stop, length)
-        if (magic, version, crc) != (_MAGIC, _VERSION, _digest(path, sums)) or len(
+        if (magic, version, crc) != (_MAGIC, _VERSION, _checksum(path, sums)) or len(
             sums
-        ) != 4 * many:
+        ) != 4 * checksum_count:
             return None
-        begin = _HEAD.size + len(sums)
-        data = memoryview(read(str(path), begin + low, min(high, length) - low))
+        begin = _HEADER.size + len(sums)
+        data = memoryview(read_bytes(str(path), begin + low, min(high, length) - low))
     except OSError:
         return None
     if len(data) != min(high, length) - low:
         return None
-    then = struct.unpack_from(f"<{-(-len(data) // _SUM)}I", sums, low // _SUM * 4)
-    if any(zlib.crc32(data[a * _SUM : (a + 1) * _SUM]) != crc for a, crc in enumerate(then)):
+    expected = struct.unpack_from(
+        f"<{-(-len(data) // _CHECKSUM_BYTES)}I", sums, low // _CHECKSUM_BYTES * 4
+    )
+    if any(
+        zlib.crc32(data[a * _CHECKSUM_BYTES : (a + 1) * _CHECKSUM_BYTES]) != crc
+        for a, crc in enumerate(expected)
+    ):
         return None
     return data[start - low : stop - low]
 
 
-def length_of(path: Path) -> int | None:
-    """How many bytes a block says it has; `None` where its file cannot be so long."""
+def block_length(path: Path) -> int | None:
+    """Return the length in a block's header; `None` if it does not match the file size."""
     if not path.is_file():
         return None
     with contextlib.suppress(OSError, struct.error):
-        length = _HEAD.unpack(seams.world.store.read(str(path), 0, _HEAD.size))[2]
-        return length if seams.world.store.stat(str(path)).size == on_disk(length) else None
+        length = _HEADER.unpack(seams.world.store.read(str(path), 0, _HEADER.size))[2]
+        return length if seams.world.store.stat(str(path)).size == file_size(length) else None
     return None
 
 
-def bytes_of(text: str) -> int:
-    """A size as people write it.
+def parse_size(text: str) -> int:
+    """Return a size such as `200GB` or `1.5 GiB` in bytes.
 
-    >>> bytes_of("200GB"), bytes_of("1.5 GiB"), bytes_of("4096")
+    Raises:
+        ConfigError: if the text is not a size.
+
+    >>> parse_size("200GB"), parse_size("1.5 GiB"), parse_size("4096")
     (200000000000, 1610612736, 4096)
     """
     digits = text.strip().lower().removesuffix("b")
@@ -334,14 +390,14 @@ def bytes_of(text: str) -> int:
     try:
         return int(float(digits.removesuffix(unit).strip()) * _UNITS[unit])
     except (KeyError, ValueError, OverflowError):
-        raise ConfigError(f"{text!r} is no size: write 200GB, say") from None
+        raise ConfigError(f"{text!r} is not a size: write one such as 200GB") from None
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Neighbours, some of them at a time."""
+    """Yield runs of consecutive numbers, each of at most `_MAX_RUN`."""
     run = list[int]()
     for number in numbers:
-        if run and (number != run[-1] + 1 or len(run) == _RUN):
+        if run and (number != run[-1] + 1 or len(run) == _MAX_RUN):
             yield run
             run = []
         run.append(number)
@@ -349,5 +405,5 @@ def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _plain(folder: Path) -> str:
+def _escaped(folder: Path) -> str:
     return escape(str(folder))

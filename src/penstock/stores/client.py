@@ -1,4 +1,4 @@
-"""What a store is asked, and how it may fail: four kinds of failures, whoever answers."""
+"""The client protocol of stores, their answers and errors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from ..engine.base.seams import Stat
 from ..errors import ConfigError
 
 DEADLINE = "PENSTOCK_STORE_SECONDS"
-"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not
-set."""
+"""Environment variable with the number of seconds to retry one request; 60 by default."""
 
 _SECONDS = 60.0
 
 
-class Found(NamedTuple):
-    """An object of a store: its URL, size in bytes, etag (or another word for its version; empty
-    where the store tells none), and when it was modified, in nanoseconds (0 where that is not
-    told)."""
+class ObjectInfo(NamedTuple):
+    """A version of a remote object.
+
+    Attributes:
+        url: the URL, without secrets.
+        size: bytes.
+        etag: the etag, or another name of the version; empty if the store reports none.
+        modified: modification time in nanoseconds; 0 if the store reports none.
+    """
 
     url: str
     size: int
@@ -33,27 +37,37 @@ class Found(NamedTuple):
 
     @property
     def versioned(self) -> bool:
-        """Whether anything but its size tells one version from another."""
+        """Return whether an etag or a time identifies the version, not its size alone."""
         return bool(self.etag or self.modified)
 
     def same(self, etag: str, modified: int) -> bool:
-        """Whether a version may be this one: the etag decides, the time only where one of the two
-        has none."""
+        """Return whether a version may be this one.
+
+        Etags decide; times are compared only if one of the two has no etag.
+        """
         if etag and self.etag:
             return etag == self.etag
         return self.modified == modified or not (self.modified and modified)
 
     def stat(self) -> Stat:
-        """As a version of a file: the etag decides, and the time only where there is none. Times of
-        stores are below 0, so that they are taken for no time."""
-        told = self.etag or (str(self.modified) if self.modified else "")
-        digest = hashlib.blake2b(told.encode(), digest_size=8).digest()
-        return Stat(self.size, -1 - (int.from_bytes(digest, "little") >> 2) if told else 0)
+        """Return the version as a file stat.
+
+        The time is a negative digest of the version, so that it is never taken for a real time.
+        """
+        version = self.etag or (str(self.modified) if self.modified else "")
+        digest = hashlib.blake2b(version.encode(), digest_size=8).digest()
+        return Stat(self.size, -1 - (int.from_bytes(digest, "little") >> 2) if version else 0)
 
 
 class Answer(NamedTuple):
-    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it
-    did not, and when it was modified, 0 where it did not."""
+    """Bytes from a store, and the version that it reported.
+
+    Attributes:
+        data: the bytes.
+        size: the size of the whole object; `None` if not reported.
+        etag: its etag; `None` if not reported.
+        modified: its modification time in nanoseconds; 0 if not reported.
+    """
 
     data: bytes | memoryview
     size: int | None
@@ -62,97 +76,107 @@ class Answer(NamedTuple):
 
 
 class Client(Protocol):
-    """How one store is asked. Names are URLs without secrets. Everything else than what is below
-    may be raised too: it is taken for a failure that may pass."""
+    """Requests to one store; names are URLs without secrets.
 
-    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
-        """All objects whose URLs begin with this one; `flat`: those right in this folder, and its
-        folders, whose URLs end with a slash."""
+    Methods may raise any other exception too: the caller takes it for a temporary failure.
+    """
+
+    def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
+        """List all objects whose URLs begin with a prefix.
+
+        Args:
+            prefix: the beginning of the URLs.
+            flat: list only the objects and folders directly in this folder; folders end with a
+                slash.
+        """
         ...
 
-    def stat(self, url: str, /) -> Found: ...
-    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer: ...
+    def stat(self, url: str, /) -> ObjectInfo: ...
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer: ...
     def close(self) -> None: ...
 
 
-class Later(Exception):
-    """A failure that may pass: asked again, after so many seconds where the store said how many."""
+class RetryableError(Exception):
+    """A temporary failure; retried after the delay that the store requests, if any."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
 
 
-class UnresolvedHost(Later):
-    """The host name does not resolve: retried for a few seconds only, since a wrong name stays
-    wrong."""
+class UnresolvedHost(RetryableError):
+    """Host name resolution failed; retried for a few seconds only."""
 
     def __init__(self) -> None:
         super().__init__("its host name does not resolve")
 
 
-class Denied(Exception):
-    """Asked again it would be refused again: no credentials, or the wrong ones."""
+class PermanentError(Exception):
+    """A failure that a retry cannot fix, such as missing credentials."""
 
 
-class Odd(Denied):
-    """A name that this client cannot take, of one object or of what is listed."""
+class UnsupportedName(PermanentError):
+    """This client cannot handle the name of an object, or of one in a listing."""
 
 
-class Gone(Exception):
+class NotFound(Exception):
     """There is no such object."""
 
 
-class Mismatch(Exception):
-    """The answer is not of the version that was asked for."""
+class VersionMismatch(Exception):
+    """The answer belongs to another version of the object."""
 
 
-_PASSES = (408, 425, 429)
+_RETRYABLE = (408, 425, 429)
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 
 def seconds() -> float:
-    """How long a store is asked again for one thing."""
-    if (told := machine.environment(DEADLINE)) is None:
+    """Return the number of seconds to retry one request.
+
+    Raises:
+        ConfigError: if the environment variable is not a number.
+    """
+    if (text := machine.environment(DEADLINE)) is None:
         return _SECONDS
     with suppress(ValueError):
-        if 0 <= (found := float(told)) < math.inf:
-            return found
+        if 0 <= (value := float(text)) < math.inf:
+            return value
     raise ConfigError(
-        f"{DEADLINE}={told!r} in the environment: write a number of seconds, 60 say (0 to ask once)"
+        f"{DEADLINE}={text!r} in the environment: write a number of seconds, such as 60 (0 for no retries)"
     )
 
 
-def judged(status: int, reason: str = "", after: str | None = None) -> Exception:
-    """Return the failure that an HTTP status means, in the standard's words: those of a server may
-    hold secrets.
+def error_for_status(status: int, reason: str = "", after: str | None = None) -> Exception:
+    """Return the store error for an HTTP status.
+
+    The text is that of the standard: a server's own text may hold secrets.
 
     Args:
-        status: The status code.
-        reason: More about it, never a text of the server's.
-        after: The `Retry-After` header.
+        status: the status code.
+        reason: details, never text of the server.
+        after: the `Retry-After` header.
 
-    >>> judged(503, after="3"), judged(404), judged(599)
-    (Later('503 Service Unavailable'), Gone('404 Not Found'), Later('599'))
+    >>> error_for_status(503, after="3"), error_for_status(404), error_for_status(599)
+    (RetryableError('503 Service Unavailable'), NotFound('404 Not ObjectInfo'), RetryableError('599'))
     """
     phrase = HTTPStatus(status).phrase if status in _STATUSES else ""
-    said = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))
+    text = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))
     if status in (404, 410):
-        return Gone(said)
+        return NotFound(text)
     if status in (401, 403, 407):
-        return Denied(said)
+        return PermanentError(text)
     if status in (412, 416):
-        return Mismatch(said)
-    if status in _PASSES or status >= 500:
-        return Later(said, _pause(after or ""))
-    return Denied(said)
+        return VersionMismatch(text)
+    if status in _RETRYABLE or status >= 500:
+        return RetryableError(text, _retry_after(after or ""))
+    return PermanentError(text)
 
 
-def _pause(told: str) -> float | None:
-    """For how many seconds a store asks to be left alone: as a number or as a time, `None` where
-    that is neither."""
-    if told.strip().isdecimal():
-        return float(told)
+def _retry_after(header: str) -> float | None:
+    """Return the seconds in a `Retry-After` header, a number or a date; `None` if neither."""
+    if header.strip().isdecimal():
+        return float(header)
     with suppress(TypeError, ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(told).timestamp() - machine.clock())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.clock())
     return None

@@ -1,5 +1,4 @@
-"""The store of a process: files of this machine, and what URLs name; each object pinned to the
-version first seen."""
+"""The store of a process: local files and remote objects, each pinned to its first version."""
 
 from __future__ import annotations
 
@@ -14,121 +13,128 @@ from ..engine.base import machine
 from ..engine.base.seams import Entry, Stat, Store
 from ..engine.base.urls import before_glob, parted, scheme_of, without_digest
 from ..errors import ConfigError
-from . import shared
-from .ahead import Ahead, Range
-from .asking import Asking
+from . import listings
 from .blocks import Blocks
-from .client import Found
-from .far import is_far
+from .client import ObjectInfo
+from .prefetch import Prefetcher, Range
+from .remote import is_far
+from .retries import RetryingClients
 
-_FEW = 8  # folders of each of which it is asked what it is, rather than to list all that lies below
+_MAX_FOLDER_CHECKS = 8  # with more matching folders, one recursive listing is cheaper
 
 
 class Known(NamedTuple):
-    """What is known of a name: the URL that is asked (it may hold a secret, and never leaves
-    memory), the version that a run is pinned to, and the folder in which its blocks are kept."""
+    """State of a name: its request URL, pinned version and cache folder.
+
+    The request URL may hold a secret and never leaves memory.
+    """
 
     full: str
-    found: Found | None = None
+    found: ObjectInfo | None = None
     cache: str | None = None
 
 
 class Stores:
-    """Files of this machine through `local`, and objects of stores by their URLs."""
+    """Store for local paths and for URLs of remote objects.
+
+    Args:
+        local: the store of local files.
+    """
 
     def __init__(self, local: Store) -> None:
         self._local = local
         self._known: dict[str, Known] = {}
-        self._logins: dict[
-            str, str
-        ] = {}  # hosts with the digest of a user, and with the user and password
-        self._asking = Asking(self._full)
-        self._ahead = Ahead(self._through)
+        # Host with the digest of a login -> host with user and password.
+        self._logins: dict[str, str] = {}
+        self._clients = RetryingClients(self._secret_url)
+        self._prefetcher = Prefetcher(self._fetch)
         self._blocks: dict[str, Blocks] = {}
-        self._listed: dict[str, list[Found]] = {}
-        self._seen: dict[str, Found | None] = {}
-        self._looking: dict[
-            int, list[str | None]
-        ] = {}  # for every thread that looks, where it keeps what it reads
+        self._listings: dict[str, list[ObjectInfo]] = {}
+        self._seen_objects: dict[str, ObjectInfo | None] = {}
+        # Thread -> cache folders of its open `looking` blocks.
+        self._looking: dict[int, list[str | None]] = {}
         self._owners, self._lock = 0, machine.lock()
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ secrets and versions
 
     def known(self, name: str) -> Known | None:
-        """What another process is told of a name."""
+        """Return the state of a name, to send to another process."""
         return self._known.get(name)
 
     def learn(self, name: str, known: Known) -> None:
-        """What another process knew of a name."""
+        """Accept the state of a name from another process."""
         self._known[name] = known
 
     def learn_url(self, name: str, full: str) -> None:
-        """The URL, with its secrets, that is asked for a name."""
-        self._known[name] = self._of(name)._replace(full=full)
-        bare, mark = parted(name)
-        if mark and scheme_of(name).rpartition("::")[2] not in (
-            "http",
-            "https",
-        ):  # a digest of the user alone
-            self._logins[_host(bare) + mark] = _host(full)
+        """Store the request URL, with its secrets, of a name."""
+        self._known[name] = self._known_or_new(name)._replace(full=full)
+        url, login = parted(name)
+        # For these schemes the digest covers the login alone.
+        if login and scheme_of(name).rpartition("::")[2] not in ("http", "https"):
+            self._logins[_host(url) + login] = _host(full)
 
-    def _of(self, name: str) -> Known:
+    def _known_or_new(self, name: str) -> Known:
         if (known := self._known.get(name)) is not None:
             return known
-        bare, mark = parted(name)
-        login = self._logins.get(_host(bare) + mark)
-        return Known(name if login is None else login + bare[len(_host(bare)) :])
+        url, login = parted(name)
+        full = self._logins.get(_host(url) + login)
+        return Known(name if full is None else full + url[len(_host(url)) :])
 
-    def _full(self, name: str) -> str:
-        full = self._of(name).full
+    def _secret_url(self, name: str) -> str:
+        full = self._known_or_new(name).full
         if full == name != without_digest(name):
             raise ConfigError(
-                f"{name}: the login or the query of this URL is kept nowhere: give it whole"
+                f"{name}: the login or the query of this URL is not stored: give the full URL"
             )
         return full
 
-    def _pin(self, found: Found) -> Found:
-        known = self._of(found.url)
-        if known.found is not None and not (found.versioned and known.found.stat() == found.stat()):
-            self._ahead.forget(found.url)
-        mine = self._looking.get(machine.thread(), [known.cache])
-        self._known[found.url] = known._replace(found=found, cache=mine[-1])
-        return found
+    def _pin(self, info: ObjectInfo) -> ObjectInfo:
+        known = self._known_or_new(info.url)
+        if known.found is not None and not (info.versioned and known.found.stat() == info.stat()):
+            self._prefetcher.forget(info.url)
+        caches = self._looking.get(machine.thread(), [known.cache])
+        self._known[info.url] = known._replace(found=info, cache=caches[-1])
+        return info
 
-    def _pinned(self, name: str) -> Found:
-        found = self._of(name).found
+    def _pinned(self, name: str) -> ObjectInfo:
+        info = self._known_or_new(name).found
         return (
             self.look([name])[0]
-            if found is None or (self._looking and name not in self._seen)
-            else found
+            if info is None or (self._looking and name not in self._seen_objects)
+            else info
         )
 
     def used_by(self, owner: object) -> None:
-        """Keep threads and connections as long as this lives, or another that said so."""
+        """Keep threads and connections open as long as this object, or another owner, lives."""
         with self._lock:
             self._owners += 1
-        finalize(owner, self._given_up)
+        finalize(owner, self._release)
 
-    def _given_up(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._owners -= 1
             last = not self._owners
         if last:
-            self.close(0)  # whoever's thread this is waits for no store
+            self.close(0)  # a finalizer must not wait for a store
 
     def close(self, seconds: float | None = None) -> None:
-        """Let go of threads, for which at most so many seconds are waited, and of connections; they
-        come again when they are needed.
-        """
-        self._ahead.close(seconds)
-        self._asking.close()
+        """Close threads and connections; later requests open new ones.
 
-    # ------------------------------------------------------------ what is there
+        Args:
+            seconds: the longest time to wait for the threads; `None` for no limit.
+        """
+        self._prefetcher.close(seconds)
+        self._clients.close()
+
+    # ------------------------------------------------------------ listings
 
     @contextlib.contextmanager
     def looking(self, cache: str | None) -> Generator[None]:
-        """A block in which no folder is listed twice; what is read of all that is found in it is
-        kept in a folder."""
+        """List every folder once within this block, and cache the objects found in it.
+
+        Args:
+            cache: the folder for cached blocks; `None` to cache nothing.
+        """
         thread = machine.thread()
         with self._lock:
             self._looking[thread] = [*self._looking.get(thread, []), cache]
@@ -140,125 +146,143 @@ class Stores:
                 if not self._looking[thread]:
                     del self._looking[thread]
                 if not self._looking:
-                    self._listed.clear()
-                self._seen.clear()
+                    self._listings.clear()
+                self._seen_objects.clear()
 
-    def look(self, names: Sequence[str]) -> list[Found]:
-        """These objects as they are now, to which runs are pinned from here on. One process of a
-        node asks."""
-        seen = {name: self._seen_now(name) for name in names}
-        if lacking := [name for name, found in seen.items() if found is None]:
-            asked = shared.once(
-                lacking, lambda: [*filter(None, self._ahead.each(self._there, lacking))]
+    def look(self, names: Sequence[str]) -> list[ObjectInfo]:
+        """Return the current versions of objects, and pin runs to them.
+
+        One process of a node sends the requests.
+
+        Raises:
+            FileNotFoundError: if there is no such object.
+        """
+        seen = {name: self._seen_object(name) for name in names}
+        if unknown := [name for name, found in seen.items() if found is None]:
+            objects = listings.shared_listing(
+                unknown, lambda: [*filter(None, self._prefetcher.each(self._stat_or_none, unknown))]
             )
-            seen |= {one.url: one for one in asked}
+            seen |= {info.url: info for info in objects}
             if self._looking:
-                self._seen |= {name: seen[name] for name in lacking}
-        return [self._pin(seen[name] or self._missing(name)) for name in names]
+                self._seen_objects |= {name: seen[name] for name in unknown}
+        return [self._pin(seen[name] or self._raise_missing(name)) for name in names]
 
-    def _there(self, name: str) -> Found | None:
+    def _stat_or_none(self, name: str) -> ObjectInfo | None:
         try:
-            return self._asking.stat(name)
+            return self._clients.stat(name)
         except FileNotFoundError:
             return None
 
-    def _seen_now(self, name: str) -> Found | None:
-        """An object that was seen since we began to look; an error where it was not there, nor can
-        be."""
-        if name in self._seen:
-            return self._seen[name] or self._missing(name)
-        above, known = name.rpartition("/")[0], dict(self._listed)  # others may add to it
-        if self._in_object(name):
-            self._missing(name)
-        for prefix, found in known.items():
-            if name.startswith(prefix) or prefix == f"{above}/*":
-                one = next((one for one in found if one.url == name), None) or self._missing(name)
-                return one if one.size else None  # an empty one may be how a folder is written
+    def _seen_object(self, name: str) -> ObjectInfo | None:
+        """Return an object seen since `looking` began, or `None`; raise if it cannot exist."""
+        if name in self._seen_objects:
+            return self._seen_objects[name] or self._raise_missing(name)
+        folder, known_listings = (
+            name.rpartition("/")[0],
+            dict(self._listings),
+        )  # a copy: other threads add to it
+        if self._is_in_object(name):
+            self._raise_missing(name)
+        for prefix, objects in known_listings.items():
+            if name.startswith(prefix) or prefix == f"{folder}/*":
+                info = next(
+                    (entry for entry in objects if entry.url == name), None
+                ) or self._raise_missing(name)
+                return info if info.size else None  # an empty object may represent a folder
         return None
 
-    def _in_object(self, name: str) -> bool:
-        """Whether an object was seen in the place of one of the two folders above: it is none."""
-        bare, mark = parted(name)
-        above = bare.rpartition("/")[0]
+    def _is_in_object(self, name: str) -> bool:
+        """Return whether a parent of this name is an object, so that it is no folder."""
+        url, login = parted(name)
+        folder = url.rpartition("/")[0]
         return any(
-            self._seen.get(one + mark) is not None for one in (above, above.rpartition("/")[0])
+            self._seen_objects.get(parent + login) is not None
+            for parent in (folder, folder.rpartition("/")[0])
         )
 
-    def _missing(self, name: str) -> Found:
-        self._known[name] = self._of(name)._replace(found=None)
+    def _raise_missing(self, name: str) -> ObjectInfo:
+        self._known[name] = self._known_or_new(name)._replace(found=None)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
 
-    def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[Found]:
-        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders
-        with a slash. The `mark` is the digest of who asks, which no URL has here."""
-        whole = mark + prefix
-        key = f"{whole}*" if flat else whole  # begins no name
-        if key in self._listed:
-            return self._listed[key]
-        for known, found in dict(self._listed).items():
-            if whole.startswith(known):
-                return [one for one in found if one.url.startswith(prefix)]
-        found = shared.once(
-            [whole, "/" if flat else "*"], lambda: self._asking.list(prefix, flat, mark)
+    def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[ObjectInfo]:
+        """Return the objects below a folder.
+
+        Args:
+            prefix: the folder, with a slash at its end.
+            flat: list only what is directly in it; folders end with a slash.
+            mark: the digest of the login, which the returned URLs omit.
+        """
+        login_prefix = mark + prefix
+        key = f"{login_prefix}*" if flat else login_prefix  # no name begins like this
+        if key in self._listings:
+            return self._listings[key]
+        for listed_prefix, listing in dict(self._listings).items():
+            if login_prefix.startswith(listed_prefix):
+                return [info for info in listing if info.url.startswith(prefix)]
+        objects = listings.shared_listing(
+            [login_prefix, "/" if flat else "*"], lambda: self._clients.list(prefix, flat, mark)
         )
         if self._looking and prefix.endswith("/"):
-            self._listed[key] = found
-        return found
+            self._listings[key] = objects
+        return objects
 
     def holds(self, folder: str) -> bool:
-        """Whether anything lies in a folder."""
-        bare, mark = parted(folder)
-        if self._in_object(f"{bare}/{mark}"):
+        """Return whether a folder holds any object."""
+        url, login = parted(folder)
+        if self._is_in_object(f"{url}/{login}"):
             return False
-        if any(f"{mark}{bare}".startswith(known) for known in dict(self._listed)):
-            return bool(self.listed(f"{bare}/", mark=mark))
-        return self._asking.some(f"{bare}/", mark)
+        if any(f"{login}{url}".startswith(listed_prefix) for listed_prefix in dict(self._listings)):
+            return bool(self.listed(f"{url}/", mark=login))
+        return self._clients.some(f"{url}/", login)
 
     def list(self, pattern: str, /) -> list[Entry]:
         if not is_far(pattern):
             return self._local.list(pattern)
-        pattern, mark = parted(pattern)
-        begun = before_glob(pattern).rpartition("/")[0] + "/"
-        fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, Found]()
-        for one in self._meant(begun, pattern, fits, mark):
-            name = one.url.rstrip("/")
-            if fits.fullmatch(name) and one.url == name:
-                files[name] = one
-            above = name if one.url.endswith("/") else name.rpartition("/")[0]
-            while len(above) >= len(begun):
-                if above not in entries and fits.fullmatch(above):
-                    entries[above] = Entry(above + mark, False, False)
-                above = above.rpartition("/")[0]
-        for name, one in files.items():
-            path = name + mark
-            if one.size or (
-                name not in entries and self._there(path)
-            ):  # else it is how a folder is written
-                found = self._pin(one._replace(url=path))
+        pattern, login = parted(pattern)
+        base = before_glob(pattern).rpartition("/")[0] + "/"
+        regex, entries, files = _glob(pattern), dict[str, Entry](), dict[str, ObjectInfo]()
+        for info in self._candidates(base, pattern, regex, login):
+            name = info.url.rstrip("/")
+            if regex.fullmatch(name) and info.url == name:
+                files[name] = info
+            folder = name if info.url.endswith("/") else name.rpartition("/")[0]
+            while len(folder) >= len(base):
+                if folder not in entries and regex.fullmatch(folder):
+                    entries[folder] = Entry(folder + login, False, False)
+                folder = folder.rpartition("/")[0]
+        for name, info in files.items():
+            path = name + login
+            # An empty object may represent a folder.
+            if info.size or (name not in entries and self._stat_or_none(path)):
+                pinned = self._pin(info._replace(url=path))
                 if self._looking:
-                    self._seen[path] = found
+                    self._seen_objects[path] = pinned
                 entries[name] = Entry(path, True, False)
         return sorted(entries.values())
 
-    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str], mark: str) -> list[Found]:
-        """What may fit a pattern: of one folder what is right in it, else all that lies below. So
-        it is, too, where many folders fit, of each of which would be asked what it is, and where a
-        folder has an empty name."""
+    def _candidates(
+        self, base: str, pattern: str, regex: re.Pattern[str], login: str
+    ) -> list[ObjectInfo]:
+        """Return objects that may match a pattern.
+
+        Lists one folder if that is enough. Otherwise, and for many matching folders or empty folder
+        names, lists everything below.
+        """
         if (
-            "/" not in pattern[len(begun) :]
+            "/" not in pattern[len(base) :]
             and "**" not in pattern
-            and "//" not in begun.split("://", 1)[1]
+            and "//" not in base.split("://", 1)[1]
         ):
-            found = self.listed(begun, True, mark)
+            objects = self.listed(base, True, login)
             if (
                 sum(
-                    one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/")))
-                    for one in found
+                    info.url.endswith("/") and bool(regex.fullmatch(info.url.rstrip("/")))
+                    for info in objects
                 )
-                <= _FEW
+                <= _MAX_FOLDER_CHECKS
             ):
-                return found
-        return self.listed(begun, mark=mark)
+                return objects
+        return self.listed(base, mark=login)
 
     def stat(self, path: str, /) -> Stat:
         return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
@@ -270,61 +294,73 @@ class Stores:
             return self._local.read(path, start, length)
         pinned = self._pinned(path)
         stop = pinned.size if length is None else min(start + length, pinned.size)
-        return bytes(self._ahead.read(Range(path, start, stop))) if start < stop else b""
+        return bytes(self._prefetcher.read(Range(path, start, stop))) if start < stop else b""
 
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
         return (
-            [self.read(path, *one) for one in ranges]
+            [self.read(path, *span) for span in ranges]
             if is_far(path)
             else self._local.many(path, ranges)
         )
 
     def ahead(self, ranges: Sequence[Range], now: bool = False) -> bool:
-        """Begin to read what is needed soon, or now; whether there was room for that."""
-        whole = {one.name: self._pinned(one.name).size for one in ranges}
-        clipped = [one._replace(stop=min(one.stop, whole[one.name])) for one in ranges]
-        return self._ahead.begin((one for one in clipped if one.start < one.stop), now)
+        """Prefetch byte ranges.
 
-    def _through(self, wanted: Range) -> bytes | memoryview:
-        known, pinned = self._of(wanted.name), self._pinned(wanted.name)
-        if (
-            known.cache is None or not pinned.versioned
-        ):  # nothing would tell another run that the object changed
-            return self._asking.read(pinned, wanted.start, wanted.stop)
+        Args:
+            ranges: the ranges.
+            now: evict older requests to make room.
+
+        Returns:
+            Whether there was room.
+        """
+        sizes = {range_.name: self._pinned(range_.name).size for range_ in ranges}
+        clipped = [range_._replace(stop=min(range_.stop, sizes[range_.name])) for range_ in ranges]
+        return self._prefetcher.begin(
+            (range_ for range_ in clipped if range_.start < range_.stop), now
+        )
+
+    def _fetch(self, wanted: Range) -> bytes | memoryview:
+        known, pinned = self._known_or_new(wanted.name), self._pinned(wanted.name)
+        # Without a version, another run could not detect a changed object.
+        if known.cache is None or not pinned.versioned:
+            return self._clients.read(pinned, wanted.start, wanted.stop)
         blocks = self._blocks.get(known.cache)
         if blocks is None:
             blocks = self._blocks.setdefault(known.cache, Blocks(known.cache))
         return blocks.read(
-            pinned, wanted.start, wanted.stop, lambda a, b: self._asking.read(pinned, a, b)
+            pinned, wanted.start, wanted.stop, lambda a, b: self._clients.read(pinned, a, b)
         )
 
 
 def _host(url: str) -> str:
-    """A URL up to its first folder."""
+    """Return a URL up to its first folder."""
     return "/".join(url.split("/", 3)[:3])
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """A glob over URLs: `*` and `?` stay within a folder, `**/` goes through any number of them."""
-    begun = before_glob(pattern)
-    out, at = re.escape(begun), len(begun)
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = f"{out}(?:(?:[^/.][^/]*)?/)*", at + 3
-        elif pattern.startswith("**", at):
-            out, at = f"{out}.*", at + 2
-        elif pattern[at] in "*?":
-            hidden = r"(?!\.)" if pattern[at - 1 : at] == "/" else ""
-            out, at = f"{out}{hidden}[^/]{'*' if pattern[at] == '*' else ''}", at + 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inside = pattern[at + 1 : end]
-            held = re.sub(
+    """Return a URL glob as a regex: `*` and `?` stay within a folder, `**/` spans any number."""
+    base = before_glob(pattern)
+    regex, offset = re.escape(base), len(base)
+    while offset < len(pattern):
+        if pattern.startswith("**/", offset):
+            regex, offset = f"{regex}(?:(?:[^/.][^/]*)?/)*", offset + 3
+        elif pattern.startswith("**", offset):
+            regex, offset = f"{regex}.*", offset + 2
+        elif pattern[offset] in "*?":
+            hidden = r"(?!\.)" if pattern[offset - 1 : offset] == "/" else ""
+            regex, offset = (
+                f"{regex}{hidden}[^/]{'*' if pattern[offset] == '*' else ''}",
+                offset + 1,
+            )
+        elif pattern[offset] == "[" and (end := pattern.find("]", offset + 2)) > 0:
+            inside = pattern[offset + 1 : end]
+            escaped = re.sub(
                 r"[\\\[&~|^]|(?<=-)-", r"\\\g<0>", inside[1:] if inside[0] == "!" else inside
             )
-            out, at = f"{out}[{'^' if inside[0] == '!' else ''}{held}]", end + 1
+            regex, offset = f"{regex}[{'^' if inside[0] == '!' else ''}{escaped}]", end + 1
         else:
-            out, at = out + re.escape(pattern[at]), at + 1
+            regex, offset = regex + re.escape(pattern[offset]), offset + 1
     try:
-        return re.compile(out)
+        return re.compile(regex)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no pattern: {error}") from None
+        raise ConfigError(f"{pattern!r} is not a valid pattern: {error}") from None

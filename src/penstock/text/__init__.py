@@ -1,8 +1,6 @@
-"""Text on its way into a language model: tokens of texts, batches of documents, what trainers want
-of a batch.
+"""Text for language models: tokens, padded batches, labels and attention masks.
 
-A padded batch has the form of packed rows, with a document a row, so one function makes the fields
-of both:
+A padded batch has the form of packed rows, with one document a row, so `CausalLM` takes both:
 
 >>> import penstock as ps
 >>> documents = ps.from_sequence([[5, 6, 7], [8, 9]])

@@ -1,5 +1,4 @@
-"""What trainers of language models want of a batch: ids, labels, positions, masks, and where
-documents begin."""
+"""Fields of batches for language model trainers: ids, labels, positions, masks, boundaries."""
 
 from __future__ import annotations
 
@@ -29,59 +28,59 @@ Positions: TypeAlias = Literal["document", "row"]
 Integers: TypeAlias = Literal["int64", "int32"]
 
 FIELDS: tuple[Field, ...] = tuple(field for field in get_args(Field) if field != "use_cache")
-"""The fields that are made of the rows."""
+"""All fields made from the rows."""
 
 TRANSFORMERS: tuple[Field, ...] = (
     "input_ids", "labels", "position_ids",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache",
 )  # fmt: skip
-"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of
-its attentions, in
-models that look at `position_ids`: not OPT, BLOOM, MPT and Mamba."""
+"""Fields with which `model(**batch)` of transformers keeps the documents of a row apart.
+
+They work with all of its attentions, in models that use `position_ids`: not OPT, BLOOM, MPT and
+Mamba."""
 
 
 class CausalLM:
-    """Batches of packed rows, or of `Padded` documents, with the fields that trainers want; for
-    `map` after `batch`.
+    """Add the fields that trainers want to batches of packed or `Padded` rows.
 
-    The batch has `tokens` or `input_ids`, `segment_ids`, and perhaps `loss_mask` (true for tokens
-    that are learned) and `labels` (instead of the tokens themselves); other features stay as they
-    are. The fields, for `B` rows of `T`:
+    Use it in `map` after `batch`. The batch has `tokens` or `input_ids`, and `segment_ids`. It may
+    have `loss_mask` (true for tokens that are learned) and `labels` (instead of the tokens
+    themselves). Other features stay as they are. The fields, for `B` rows of `T`:
 
     - `input_ids`: `[B, T]`.
-    - `labels`: `[B, T]`: the token itself where models shift (those of transformers do), the next
-      one with `shift`; `ignore` wherever no token of the same document comes before it (with
-      `shift`: after it), and where `loss_mask` is false.
-    - `attention_mask`: `[B, T]`, 1 for tokens and 0 for padding. It knows no documents: leave it
-      out for packed rows.
+    - `labels`: `[B, T]`: the token itself, for models that shift (those of transformers do), or the
+      next one with `shift`. `ignore` if `loss_mask` is false, or no token of the same document
+      comes before it (with `shift`: after it).
+    - `attention_mask`: `[B, T]`, 1 for tokens and 0 for padding. It does not separate documents:
+      leave it out for packed rows.
     - `position_ids`: `[B, T]`, from 0 in every document, or in every row; 0 for padding in
       documents.
     - `segment_ids`: `[B, T]`, int32: 1, 2, ... for the documents of a row, 0 for padding.
-    - `cu_seqlens`: int32, where documents begin in the batch laid end to end, and its end, as
+    - `cu_seqlens`: int32, the starts of documents in the batch laid end to end, and its end, as
       flash-attn's varlen functions take it. Padding counts as a document. `max_seqlen` is the
-      longest of them, an `int`.
-    - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the same under the names of
-      transformers.
-    - `use_cache`: False. With a cache, their default, models of transformers look for no documents
-      in `position_ids`.
-    - `cu_seqlens_padded`: int32, where documents begin, and the end of the batch, each document
+      longest, an `int`.
+    - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the transformers names of
+      these.
+    - `use_cache`: False. With a cache, their default, models of transformers ignore documents in
+      `position_ids`.
+    - `cu_seqlens_padded`: int32, the starts of documents, and the end of the batch, each document
       with the padding after it, as Transformer Engine takes rows of `pack(pad_to_multiple=)`.
       `cu_seqlens` is then without padding, with as many entries, and `max_seqlen` with it.
     - `cu_seqlens_q`, `cu_seqlens_kv`, `cu_seqlens_q_padded`, `cu_seqlens_kv_padded`,
-      `max_seqlen_q`, `max_seqlen_kv`: the same under the names of Megatron's `PackedSeqParams`.
+      `max_seqlen_q`, `max_seqlen_kv`: the names of Megatron's `PackedSeqParams` for these.
 
     Args:
         fields: the fields to make.
-        shift: whether labels are the next tokens.
-        positions: whether `position_ids` begin anew with every "document" or every "row".
-        flatten: rows end to end without padding, `[1, tokens]`, as `DataCollatorWithFlattening`
-            gives them.
-        ignore: the label of what is not learned.
+        shift: make labels the next tokens.
+        positions: restart `position_ids` in every "document" or every "row".
+        flatten: lay rows end to end without padding, `[1, tokens]`, like
+            `DataCollatorWithFlattening`.
+        ignore: the label of tokens that are not learned.
         dtype: of ids, labels, positions and masks: torch's losses take int64, JAX has int32.
 
     Raises:
-        ConfigError: for unknown fields and other choices that there are not.
-        DataError: for batches that are not of rows with `segment_ids`.
+        ConfigError: for unknown fields and other unknown choices.
+        DataError: for batches that are not rows with `segment_ids`.
 
     >>> import penstock as ps
     >>> rows = ps.from_sequence([[5, 6, 7], [8, 9]]).pack(6).batch(1)
@@ -111,7 +110,7 @@ class CausalLM:
         self.padded = any(field.endswith("_padded") for field in fields)
         if flatten and self.padded:
             raise ConfigError(
-                "CausalLM(flatten=True): nothing is padded there, so ask for cu_seqlens alone"
+                "CausalLM(flatten=True): flattened rows have no padding: use cu_seqlens alone"
             )
         self.fields, self.shift, self.positions, self.flatten = (
             tuple(fields),
@@ -120,46 +119,51 @@ class CausalLM:
             flatten,
         )
         self.ignore, self.dtype = whole(ignore, "CausalLM(ignore={})"), dtype
-        told = f"{', '.join(self.fields)}; {shift=}, {positions=}, {flatten=}, {ignore=}, {dtype=}"
-        self.__qualname__ = f"CausalLM({told})"
+        settings = (
+            f"{', '.join(self.fields)}; {shift=}, {positions=}, {flatten=}, {ignore=}, {dtype=}"
+        )
+        self.__qualname__ = f"CausalLM({settings})"
 
     def __call__(self, batch: Any) -> dict[str, Any]:
-        rows = _Rows(_read(batch), self)
+        rows = _Rows(_require_rows(batch), self)
         out = {name: value for name, value in rows.batch.items() if name not in _KNOWN}
         if self.flatten:
-            out = {name: rows.laid(value) for name, value in out.items()}
-        return out | {field: _MADE[field](rows) for field in self.fields}
+            out = {name: rows.flattened(value) for name, value in out.items()}
+        return out | {field: _MAKERS[field](rows) for field in self.fields}
 
 
-def _read(batch: Any) -> Mapping[str, Any]:
-    """The batch, if it is one of rows."""
-    found = cast("Mapping[str, Any]", batch if isinstance(batch, Mapping) else {})
-    lead = found.get("tokens", found.get("input_ids"))
-    ids = cast("Array", found.get("segment_ids"))
-    if lead is None or np.shape(lead) != np.shape(ids) or not np.ndim(ids):
-        given = (
-            f"one with {', '.join(found)}" if found else f"a {type(cast(object, batch)).__name__}"
+def _require_rows(batch: Any) -> Mapping[str, Any]:
+    """Return a batch of rows.
+
+    Raises:
+        DataError: for any other batch.
+    """
+    fields = cast("Mapping[str, Any]", batch if isinstance(batch, Mapping) else {})
+    tokens = fields.get("tokens", fields.get("input_ids"))
+    ids = cast("Array", fields.get("segment_ids"))
+    if tokens is None or np.shape(tokens) != np.shape(ids) or not np.ndim(ids):
+        description = (
+            f"one with {', '.join(fields)}" if fields else f"a {type(cast(object, batch)).__name__}"
         )
         raise DataError(
-            f"CausalLM takes batches with tokens (or input_ids) and segment_ids, not {given}: "
+            f"CausalLM takes batches with tokens (or input_ids) and segment_ids, not {description}: "
             "map over .pack(length).batch(n) or over .batch(n, collate=Padded())"
         )
-    return found
+    return fields
 
 
 class _Documents(NamedTuple):
-    """Where the documents of rows laid end to end begin, and how long they are; padding is one
-    more."""
+    """Starts and sizes of documents in rows laid end to end; padding is a document too."""
 
     starts: Ints
     sizes: Ints
 
 
 class _Rows:
-    """A batch of rows, and what follows from where their documents begin."""
+    """A batch of rows with derived document boundaries."""
 
-    def __init__(self, batch: Mapping[str, Any], to: CausalLM) -> None:
-        self.batch, self.to = batch, to
+    def __init__(self, batch: Mapping[str, Any], config: CausalLM) -> None:
+        self.batch, self.config = batch, config
         self.ids: Array = np.asarray(batch["segment_ids"])
 
     @cached_property
@@ -171,110 +175,117 @@ class _Rows:
 
     @cached_property
     def padded(self) -> tuple[Ints, Ints]:
-        """Of each document its tokens, and those with the padding after it; padding that begins a
-        row is a document."""
+        """Return the tokens of each document, without and with the padding after it.
+
+        Padding at the start of a row is a document.
+        """
         starts, sizes = self.documents
         after = (self.ids.reshape(-1)[starts] == 0) & (starts % self.ids.shape[-1] != 0)
         return sizes[~after], np.diff(starts[~after], append=self.ids.size)
 
-    def laid(self, value: Any) -> Any:
-        """What has an entry for every token, end to end without padding; all else as it is."""
+    def flattened(self, value: Any) -> Any:
+        """Return per-token values end to end without padding, and other values unchanged."""
         array = cast("Array", value)
         if not isinstance(value, np.ndarray) or array.shape[: self.ids.ndim] != self.ids.shape:
             return array
         return array[self.ids > 0][None]
 
-    def told(self, values: Array, dtype: str | None = None) -> Array:
-        """An entry for every token, as it is given out."""
-        typed = self.typed(values, dtype or self.to.dtype)
-        return self.laid(typed) if self.to.flatten else typed
+    def output(self, values: Array, dtype: str | None = None) -> Array:
+        """Return per-token values in the configured dtype and form."""
+        typed = self.typed(values, dtype or self.config.dtype)
+        return self.flattened(typed) if self.config.flatten else typed
 
     def typed(self, values: Array, dtype: str) -> Array:
-        """The values in another dtype, if it holds each of them."""
+        """Return values in another dtype.
+
+        Raises:
+            DataError: if the dtype does not hold a value.
+        """
         try:
             return narrowed(values, np.dtype(dtype)).astype(dtype, copy=False)
         except OverflowError as error:
             raise DataError(f"CausalLM(dtype={dtype!r}): {error}") from None
 
     def feature(self, name: str, kinds: str = "biu") -> Array | None:
-        """A feature with a number for every token; None where there is none of that name."""
+        """Return a feature with one number per token; `None` if the batch has none of this name."""
         if name not in self.batch:
             return None
         values: Array = np.asarray(self.batch[name])
         if values.shape != self.ids.shape or values.dtype.kind not in kinds:
-            shape, found = list(self.ids.shape), f"{values.dtype}{list(values.shape)}"
+            shape, actual = list(self.ids.shape), f"{values.dtype}{list(values.shape)}"
             raise DataError(
-                f"CausalLM: {name!r} is {found}, and must be a number for every token, {shape}"
+                f"CausalLM: {name!r} is {actual}, and must be a number for every token, {shape}"
             )
         return values
 
     def tokens(self) -> Array:
-        """The ids of the tokens; `_read` saw to it that there are some."""
-        found = self.feature("tokens")
-        return cast("Array", self.feature("input_ids") if found is None else found)
+        """Return the token ids; `_require_rows` checked that they exist."""
+        tokens = self.feature("tokens")
+        return cast("Array", self.feature("input_ids") if tokens is None else tokens)
 
     def labels(self) -> Array:
-        ignore, given = self.to.ignore, self.feature("labels")
-        labels = self.typed(self.tokens() if given is None else given, self.to.dtype).astype(
-            self.to.dtype, order="C"
-        )
+        ignore, provided = self.config.ignore, self.feature("labels")
+        labels = self.typed(
+            self.tokens() if provided is None else provided, self.config.dtype
+        ).astype(self.config.dtype, order="C")
         labels.reshape(-1)[self.documents.starts] = ignore
         labels[self.ids == 0] = ignore
         if (mask := self.feature("loss_mask", "biuf")) is not None:
             labels[mask == 0] = ignore
-        if self.to.shift:
+        if self.config.shift:
             labels[..., :-1] = labels[..., 1:]
             labels[..., -1] = ignore
-        return self.told(labels)
+        return self.output(labels)
 
     def positions(self) -> Array:
-        if self.to.positions == "row":
-            places: Array = np.empty(self.ids.shape, self.to.dtype)
-            places[...] = np.arange(self.ids.shape[-1])
-            return self.told(places)
+        if self.config.positions == "row":
+            positions: Array = np.empty(self.ids.shape, self.config.dtype)
+            positions[...] = np.arange(self.ids.shape[-1])
+            return self.output(positions)
         starts, sizes = self.documents
-        places = np.arange(self.ids.size, dtype=self.to.dtype)
-        places -= np.repeat(starts.astype(self.to.dtype), sizes)
-        places = places.reshape(self.ids.shape)
-        places[self.ids == 0] = 0
-        return self.told(places)
+        positions = np.arange(self.ids.size, dtype=self.config.dtype)
+        positions -= np.repeat(starts.astype(self.config.dtype), sizes)
+        positions = positions.reshape(self.ids.shape)
+        positions[self.ids == 0] = 0
+        return self.output(positions)
 
     def sizes(self) -> Ints:
-        """The tokens of the documents that are laid end to end."""
+        """Return the sizes of the documents laid end to end."""
         starts, sizes = self.documents
-        if self.to.padded:
+        if self.config.padded:
             return self.padded[0]
-        return sizes[self.ids.reshape(-1)[starts] > 0] if self.to.flatten else sizes
+        return sizes[self.ids.reshape(-1)[starts] > 0] if self.config.flatten else sizes
 
-    def borders(self) -> Array:
-        return _ends(self.sizes())
+    def boundaries(self) -> Array:
+        return _cumulative(self.sizes())
 
-    def padded_borders(self) -> Array:
-        return _ends(self.padded[1])
+    def padded_boundaries(self) -> Array:
+        return _cumulative(self.padded[1])
 
     def longest(self) -> int:
-        return int((self.padded[1] if self.to.padded else self.sizes()).max(initial=0))
+        return int((self.padded[1] if self.config.padded else self.sizes()).max(initial=0))
 
 
-def _ends(sizes: Ints) -> Array:
+def _cumulative(sizes: Ints) -> Array:
     out = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=out[1:])
     return out
 
 
-_MADE: dict[Field, Callable[[_Rows], Any]] = {
-    "input_ids": lambda rows: rows.told(rows.tokens()),
+_MAKERS: dict[Field, Callable[[_Rows], Any]] = {
+    "input_ids": lambda rows: rows.output(rows.tokens()),
     "labels": _Rows.labels,
-    "attention_mask": lambda rows: rows.told(rows.ids > 0),
+    "attention_mask": lambda rows: rows.output(rows.ids > 0),
     "position_ids": _Rows.positions,
-    "segment_ids": lambda rows: rows.told(rows.ids, "int32"),
+    "segment_ids": lambda rows: rows.output(rows.ids, "int32"),
     "use_cache": lambda rows: False,
     **dict.fromkeys(
         ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"),
-        _Rows.borders,
+        _Rows.boundaries,
     ),
     **dict.fromkeys(
-        ("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"), _Rows.padded_borders
+        ("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"),
+        _Rows.padded_boundaries,
     ),
     **dict.fromkeys(
         ("max_seqlen", "max_length_q", "max_length_k", "max_seqlen_q", "max_seqlen_kv"),

@@ -1,8 +1,7 @@
-"""Which token may look at which, from `segment_ids`, in the forms that attention kernels take.
+"""Attention masks from `segment_ids`, in the forms that attention kernels take.
 
-In all of them a token sees the tokens of its own document, and padding sees padding: no row of a
-    mask is empty, so no
-softmax gives NaN.
+A token sees tokens of its own document only, and padding sees padding. So no row of a mask is
+empty, and no softmax gives NaN.
 """
 
 from __future__ import annotations
@@ -17,35 +16,37 @@ from ..errors import DataError, missing_extra
 
 
 def document_mask(segment_ids: Any, causal: bool = True) -> Any:
-    """A dense mask, `[..., 1, T, T]`: True where a token may look; for torch's
-    `scaled_dot_product_attention`.
+    """Return a dense mask for torch's `scaled_dot_product_attention`.
 
-    Takes memory and time with the square of `T`; for long rows use one of the others.
+    Its time and memory grow with the square of `T`; use another form for long rows.
 
     Args:
-        segment_ids: `[..., T]`, of NumPy, torch or JAX; the mask is of the same kind, on the same
-            device.
-        causal: whether a token sees only those before it, and itself.
+        segment_ids: `[..., T]`, of NumPy, torch or JAX.
+        causal: hide later tokens.
+
+    Returns:
+        `[..., 1, T, T]`, True where a token may look; of the same library, on the same device.
 
     >>> document_mask(np.array([[1, 1, 2]])).astype(int).tolist()
     [[[[1, 0, 0], [1, 1, 0], [0, 0, 1]]]]
     """
-    same = segment_ids[..., None, :, None] == segment_ids[..., None, None, :]
+    mask = segment_ids[..., None, :, None] == segment_ids[..., None, None, :]
     if not causal:
-        return same
-    return same.tril() if hasattr(same, "tril") else same & np.tri(same.shape[-1], dtype=np.bool_)
+        return mask
+    return mask.tril() if hasattr(mask, "tril") else mask & np.tri(mask.shape[-1], dtype=np.bool_)
 
 
 def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any, Any], Any]:
-    """A `mask_mod` for FlexAttention: `create_block_mask(flex_mask(ids), B, None, T, T,
-    device=ids.device)`.
+    """Return a `mask_mod` for FlexAttention.
+
+    Use it as `create_block_mask(flex_mask(ids), B, None, T, T, device=ids.device)`.
 
     Args:
         segment_ids: `[B, T]`, a tensor on the device of the attention, or a NumPy array.
-        causal: whether a token sees only those before it, and itself.
+        causal: hide later tokens.
 
     Raises:
-        ImportError: where torch is not installed.
+        ImportError: if torch is not installed.
 
     >>> import torch
     >>> mask = flex_mask(torch.tensor([[1, 1, 2]]))
@@ -57,27 +58,26 @@ def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any,
     except ModuleNotFoundError as error:
         raise missing_extra("torch", "torch", "flex_mask") from error
 
-    def documents(b: Any, h: Any, q: Any, kv: Any) -> Any:
+    def same_document(b: Any, h: Any, q: Any, kv: Any) -> Any:
         return ids[b, q] == ids[b, kv]
 
-    def before(b: Any, h: Any, q: Any, kv: Any) -> Any:
+    def causal_mask(b: Any, h: Any, q: Any, kv: Any) -> Any:
         return (ids[b, q] == ids[b, kv]) & (q >= kv)
 
-    return before if causal else documents
+    return causal_mask if causal else same_document
 
 
 def flash_varlen(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `flash_attn_varlen_func` that say where documents begin, for queries and
-    keys alike.
+    """Return the arguments of `flash_attn_varlen_func` that mark the documents.
 
     Queries, keys and values are those of the batch laid end to end, `[B * T, heads, size]`:
     `flash_attn_varlen_func(q, k, v, causal=True, **flash_varlen(batch))`.
 
     Args:
-        batch: what `CausalLM` made, with `cu_seqlens` and `max_seqlen`.
+        batch: a batch of `CausalLM` with `cu_seqlens` and `max_seqlen`.
 
     Raises:
-        DataError: where these are not among its fields.
+        DataError: if the batch lacks these fields.
 
     >>> flash_varlen({"cu_seqlens": np.array([0, 3, 5], np.int32), "max_seqlen": 3})["max_seqlen_k"]
     3
@@ -97,14 +97,15 @@ def flash_varlen(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def splash_segment_ids(segment_ids: Any) -> Any:
-    """The `SegmentIds` of Splash attention (JAX on TPUs), int32; map the kernel over the batch by
-    `jax.vmap`.
+    """Return the `SegmentIds` of Splash attention (JAX on TPUs), int32.
+
+    Map the kernel over the batch with `jax.vmap`.
 
     Args:
         segment_ids: `[B, T]` of NumPy or JAX, or `[T]`.
 
     Raises:
-        ImportError: where jax is not installed.
+        ImportError: if jax is not installed.
 
     >>> ids = splash_segment_ids(np.array([[1, 1, 2]]))
     >>> ids.q.shape, ids.kv.dtype

@@ -1,4 +1,4 @@
-"""Documents of many lengths in one batch, filled up to the longest."""
+"""Padded batches of documents of different lengths."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ Pad = float | Mapping[str, float]
 
 
 class Padded:
-    """Batches of documents, padded on the right to the longest: the form of packed rows, with a
-    document a row.
+    """Collate documents to a batch, padded on the right to the longest.
 
-    A document is a row of numbers (the batch calls them `tokens`), or a mapping. Features that are
-    rows of numbers are each padded to their longest, all others are collated as usual.
-    `segment_ids` (1, and 0 for padding) and `positions` are those of the first feature that is
-    padded. For `batch(n, collate=)`, `bucket_by_length` and `batch_by_tokens`.
+    The batch has the form of packed rows, with one document a row. A document is a row of numbers,
+    which the batch calls `tokens`, or a mapping. Features that are rows of numbers are padded, each
+    to its longest; all others are collated as usual. `segment_ids` (1, and 0 for padding) and
+    `positions` describe the first padded feature. Use it in `batch(n, collate=)`,
+    `bucket_by_length` and `batch_by_tokens`.
 
     Args:
-        pad: fills the rows: one value, or {feature: value} and 0 for the rest.
-        multiple: rows are as long as the least multiple of it that does: few shapes, or one.
-        dtype: of the rows, as for `pack`: one or {feature: dtype}; without it integers become
-            int32.
+        pad: the padding value: one for all, or {feature: value} with 0 for the rest.
+        multiple: pad row lengths to a multiple of this, so that there are few shapes.
+        dtype: the dtype of rows, as for `pack`: one, or {feature: dtype}; by default integers
+            become int32.
 
     Raises:
         ConfigError: for a `multiple` below 1, and a dtype that NumPy does not have.
         DataError: for documents of different features, or without a row of numbers, and integers
-            that the dtype does not hold.
+            that do not fit the dtype.
 
     >>> batch = Padded(9, multiple=4)([[1, 2], [3]])
     >>> batch["tokens"].tolist(), batch["segment_ids"].tolist()
@@ -58,8 +58,8 @@ class Padded:
         dtype: DType | dict[str, DType] = None,
     ) -> None:
         self.pad, self.multiple, self.dtype = pad, whole(multiple, "Padded(multiple={})", 1), dtype
-        for each in dtype.values() if isinstance(dtype, dict) else [dtype]:
-            check_dtype(each, "Padded")
+        for feature_dtype in dtype.values() if isinstance(dtype, dict) else [dtype]:
+            check_dtype(feature_dtype, "Padded")
         self.__qualname__ = f"Padded({pad!r}, {multiple}{'' if dtype is None else f', {dtype}'})"
 
     def __call__(self, documents: Sequence[Any]) -> dict[str, Any]:
@@ -67,50 +67,51 @@ class Padded:
             cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc})
             for doc in documents
         ]
-        if own := OWN & rows[0].keys():
+        if conflicts := OWN & rows[0].keys():
             raise DataError(
-                f"Padded adds {' and '.join(sorted(own))}, and the documents have it: rename or "
+                f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"
             )
-        out = _columns(rows, self.pad, self.multiple, self.dtype, TOKENS)
-        lead = next((name for name, value in rows[0].items() if _row(value) is not None), None)
-        if lead is None:
+        out = _pad_columns(rows, self.pad, self.multiple, self.dtype, TOKENS)
+        first_padded = next(
+            (name for name, value in rows[0].items() if _as_vector(value) is not None), None
+        )
+        if first_padded is None:
             raise DataError(
-                "Padded: the documents have no feature that is a row of numbers; .batch(n) stacks "
-                "the rest"
+                "Padded: the documents have no feature that is a row of numbers: use .batch(n) "
+                "without it"
             )
-        lengths = np.asarray([len(row[lead]) for row in rows], np.int32)[:, None]
-        places = np.arange(out[lead].shape[1], dtype=np.int32)
-        there = places < lengths
+        lengths = np.asarray([len(row[first_padded]) for row in rows], np.int32)[:, None]
+        positions = np.arange(out[first_padded].shape[1], dtype=np.int32)
+        is_token = positions < lengths
         return {
             **out,
-            "segment_ids": there.astype(np.int32),
-            "positions": np.where(there, places, np.int32(0)),
+            "segment_ids": is_token.astype(np.int32),
+            "positions": np.where(is_token, positions, np.int32(0)),
         }
 
 
 def pad_columns(
     rows: Sequence[Mapping[str, Any]], pad: Pad = 0, multiple: int = 1
 ) -> dict[str, Any]:
-    """Mappings as one of columns: rows of numbers padded to their longest, all else collated as
-    usual.
+    """Collate mappings to one mapping of columns; rows of numbers are padded to the longest.
 
     Args:
-        rows: the mappings, with the same fields in each.
-        pad: fills the rows: one value, or {field: value} and 0 for the rest.
-        multiple: rows are as long as the least multiple of it that does.
+        rows: mappings with equal fields.
+        pad: the padding value: one for all, or {field: value} with 0 for the rest.
+        multiple: pad row lengths to a multiple of this.
 
     Raises:
-        DataError: for mappings of different fields, and values that do not go together.
+        DataError: for mappings of different fields, and values without a common dtype.
 
     >>> pad_columns([{"x": [1], "name": "a"}, {"x": [2, 3], "name": "b"}], {"x": -1})
     {'x': array([[ 1, -1],
            [ 2,  3]]), 'name': ['a', 'b']}
     """
-    return _columns(rows, pad, multiple)
+    return _pad_columns(rows, pad, multiple)
 
 
-def _columns(
+def _pad_columns(
     rows: Sequence[Mapping[str, Any]],
     pad: Pad,
     multiple: int,
@@ -120,9 +121,9 @@ def _columns(
     names = rows[0].keys()
     for row in rows:
         if row.keys() != names:
-            other = sorted(names ^ row.keys())
+            different = sorted(names ^ row.keys())
             raise DataError(
-                f"the rows of a batch differ in the fields {other}: give all sources the same "
+                f"the rows of a batch differ in the fields {different}: give all sources the same "
                 "fields"
             )
     out = dict[str, Any]()
@@ -130,7 +131,7 @@ def _columns(
         values = [row[name] for row in rows]
         fill = pad.get(name, 0) if isinstance(pad, Mapping) else pad
         try:
-            found = _padded(
+            padded = _pad(
                 values,
                 fill,
                 multiple,
@@ -142,19 +143,18 @@ def _columns(
             raise DataError(message, part=(error.place,)) from None
         except OverflowError as error:
             raise DataError(f"field {name!r} cannot hold its padding {fill}: {error}") from None
-        out[name] = collate([{name: value} for value in values])[name] if found is None else found
+        out[name] = collate([{name: value} for value in values])[name] if padded is None else padded
     return out
 
 
 def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array | None:
-    """Rows of numbers, one above the other, padded to the longest; None where they are something
-    else.
+    """Stack rows of numbers, padded to the longest; return `None` for any other values.
 
     Args:
-        values: lists or vectors; they get the dtype that holds all their numbers, and empty ones
-            tell none.
-        pad: fills the rows.
-        multiple: rows are as long as the least multiple of it that does.
+        values: lists or vectors; the result has the dtype that holds all their numbers. Empty ones
+            do not affect it.
+        pad: the padding value.
+        multiple: pad row lengths to a multiple of this.
 
     Raises:
         ValueError: for numbers that no dtype holds together.
@@ -163,10 +163,10 @@ def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array 
     array([[1, 2],
            [3, 0]])
     """
-    return _padded(values, pad, multiple)
+    return _pad(values, pad, multiple)
 
 
-def _padded(
+def _pad(
     values: Sequence[Any],
     pad: float,
     multiple: int,
@@ -174,34 +174,34 @@ def _padded(
     integers: np.dtype[Any] | None = None,
 ) -> Array | None:
     rows = list[Array]()
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         try:
-            row = _row(value)
+            row = _as_vector(value)
         except InexactError as error:
-            raise InexactError(str(error), place) from None
+            raise InexactError(str(error), index) from None
         if row is None:
             return None
         rows.append(row)
     lengths = np.asarray([len(row) for row in rows])
     width = -(-int(lengths.max()) // multiple) * multiple
-    kind = packed_dtype(rows, dtype, integers)
-    for place, row in enumerate(rows):
-        if not _may_become(row, kind):
-            raise InexactError(f"{row.dtype} does not go into {kind}", place)
+    row_dtype = packed_dtype(rows, dtype, integers)
+    for index, row in enumerate(rows):
+        if not _keeps_kind(row, row_dtype):
+            raise InexactError(f"{row.dtype} does not go into {row_dtype}", index)
         try:
-            rows[place] = narrowed(row, kind)
+            rows[index] = narrowed(row, row_dtype)
         except OverflowError as error:
-            raise InexactError(str(error), place) from None
-    out = np.full((len(rows), width), held(pad, kind), kind)
+            raise InexactError(str(error), index) from None
+    out = np.full((len(rows), width), held(pad, row_dtype), row_dtype)
     out[np.arange(width) < lengths[:, None]] = concatenate(
         [row for row in rows if len(row)] or rows
     )
     return out
 
 
-def _row(value: Any) -> Array | None:
-    """A row of numbers as a vector; None for anything else."""
-    if not isinstance(value, list) and not hasattr(value, "__array__"):  # tensors have it, too
+def _as_vector(value: Any) -> Array | None:
+    """Return a row of numbers as a vector; `None` for any other value."""
+    if not isinstance(value, list) and not hasattr(value, "__array__"):  # tensors have it too
         return None
     if getattr(cast("Any", value), "ndim", 1) != 1:
         return None
@@ -214,9 +214,11 @@ def _row(value: Any) -> Array | None:
     return row if row.ndim == 1 and row.dtype.kind in "biuf" else None
 
 
-def _may_become(row: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether numbers keep their kind in a dtype: no fraction is cut, and only 0 and 1
-    become truth values."""
+def _keeps_kind(row: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype keeps the kind of numbers: no lost fractions, no truth values.
+
+    Only 0 and 1 become truth values.
+    """
     if (
         not row.size
         or np.can_cast(row.dtype, dtype, "same_kind")

@@ -1,4 +1,4 @@
-"""Texts to token ids, many at a call, by any tokenizer."""
+"""Convert texts to token ids, in batches, with any tokenizer."""
 
 from __future__ import annotations
 
@@ -21,31 +21,30 @@ from ..stores import is_far, located, told
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
-_PROBE = "a"  # a text that tells what a template adds to it
+_PROBE = "a"  # encoded to find the tokens that a template adds
 
 
 class Tokenise:
-    """`int32` token ids of texts, or of a text field of mappings; many texts at a call.
+    """Convert texts, or a text field of mappings, to `int32` token ids, many texts a call.
 
     `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are
-    packed by plan. A tokenizer that is named is opened when the first text comes, once in every
-    worker. What a local file holds, not where it lies, is part of the pipeline's fingerprint.
+    packed by plan. A named tokenizer is opened at the first text, once in every worker. The
+    pipeline's fingerprint contains the content of a local file, not its path.
 
     Args:
         tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder
-            or a name on the hub (opened with transformers; code that comes with a model is never
-            run), an object of either package, or a function that gives lists of ids for a list of
-            texts.
-        field: the field with the text, where samples are mappings.
-        special_tokens: whether a tokenizer adds the special tokens of its own template.
-        bos: a token before every text; no second one where the template adds it.
-        eos: a token after every text; no second one where the template adds it.
+            or a name on the hub (opened with transformers; code of a model never runs), an object
+            of either package, or a function from a list of texts to a list of lists of ids.
+        field: the field with the text, if samples are mappings.
+        special_tokens: add the special tokens of the tokenizer's template.
+        bos: a token before every text, unless the template adds it.
+        eos: a token after every text, unless the template adds it.
         keep: fields to keep: samples are then mappings with `tokens` and these.
 
     Raises:
-        ConfigError: for a tokenizer that cannot be opened, or that pads its results, and for what
-            is no name or id.
-        DataError: for samples without a text, and for what are no ids.
+        ConfigError: for a tokenizer that cannot be opened or that pads its results, and for invalid
+            names and ids.
+        DataError: for samples without a text, and for invalid ids from the tokenizer.
 
     >>> import penstock as ps
     >>> def letters(texts): return [[ord(letter) for letter in text] for text in texts]
@@ -66,15 +65,19 @@ class Tokenise:
         keep: Sequence[str] = (),
     ) -> None:
         if isinstance(keep, str):
-            raise ConfigError(f"Tokenise(keep={keep!r}): a tuple of names, such as ({keep!r},)")
+            raise ConfigError(
+                f"Tokenise(keep={keep!r}): give a tuple of names, such as ({keep!r},)"
+            )
         if not isinstance(field, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"Tokenise(field={field!r}): the name of one field; texts of several are joined "
+                f"Tokenise(field={field!r}): give the name of one field; join several fields in a map "
                 "before"
             )
-        for name, end in (("bos", bos), ("eos", eos)):
-            if end is not None and abs(whole(end, f"Tokenise({name}={{}})")) >= 1 << 31:
-                raise ConfigError(f"Tokenise({name}={end}): more than the 32 bits that ids have")
+        for name, token in (("bos", bos), ("eos", eos)):
+            if token is not None and abs(whole(token, f"Tokenise({name}={{}})")) >= 1 << 31:
+                raise ConfigError(
+                    f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
+                )
         self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
         self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
@@ -85,115 +88,122 @@ class Tokenise:
             tuple(keep),
         )
         self.version = getattr(tokenizer, "version", None)
-        once = special_tokens and (bos, eos) != (None, None)
+        no_duplicates = special_tokens and (bos, eos) != (None, None)
         settings = {
-            "special tokens" + once * " once": special_tokens or None,
+            "special tokens" + no_duplicates * " once": special_tokens or None,
             "bos": bos,
             "eos": eos,
         }
-        ends = "".join(
+        described_settings = "".join(
             f", {name}" if value is True else f", {name} {value}"
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{self._known()}, {field}{ends}"
+        self.counted = f"{self._identity()}, {field}{described_settings}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
-            self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
+            self._loaded  # noqa: B018 - read its settings now, not in several threads at once
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: value for name, value in self.__dict__.items() if name not in ("_opened", "_ends")
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_loaded", "_bos_eos")
         }
 
     def __call__(self, sample: Any) -> Any:
-        """The tokens of one sample."""
+        """Return the tokens of one sample."""
         return self.many([sample])[0]
 
     def many(self, samples: list[Any]) -> list[Any]:
-        """The tokens of many samples."""
-        texts = [self._text(sample) for sample in samples]
+        """Return the tokens of each sample."""
+        texts = [self._text_of(sample) for sample in samples]
         try:
-            found = self._encode(texts, self.special_tokens)
+            encoded = self._encode(texts, self.special_tokens)
         except (PenstockError, ImportError, MemoryError, OSError):
             raise
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise DataError(
-                f"tokenise: the text cannot be tokenised: {_reason(texts, error)}"
+                f"tokenise: the text cannot be tokenised: {_failure_reason(texts, error)}"
             ) from error
-        if len(found) != len(samples):
+        if len(encoded) != len(samples):
             raise DataError(
-                f"tokenise: the tokenizer gave {len(found)} results for {len(samples)} texts"
+                f"tokenise: the tokenizer gave {len(encoded)} results for {len(samples)} texts"
             )
-        tokens = [self._ids(ids) for ids in found]
+        tokens = [self._ids(ids) for ids in encoded]
         if not self.keep:
             return tokens
         return [
-            {"tokens": ids, **self._kept(sample)}
+            {"tokens": ids, **self._kept_fields(sample)}
             for ids, sample in zip(tokens, samples, strict=True)
         ]
 
     def counts(self, samples: list[Any]) -> list[int]:
-        """How many tokens each sample has."""
-        return [len(each["tokens"] if self.keep else each) for each in self.many(samples)]
+        """Return the number of tokens of each sample."""
+        return [len(tokens["tokens"] if self.keep else tokens) for tokens in self.many(samples)]
 
     @property
     def lasting(self) -> bool:
-        """Whether what it is known by stays true: a digest or a name on the hub, not the name of a
-        function."""
-        return isinstance(self.tokenizer, str) or hasattr(_table(self.tokenizer), "to_str")
+        """Return whether a digest or a hub name identifies the tokenizer, not a function's name."""
+        return isinstance(self.tokenizer, str) or hasattr(_backend(self.tokenizer), "to_str")
 
     def token(self, token: str) -> int:
-        """The number of a token that is given as text."""
-        tokenizer = self._opened
+        """Return the id of a token.
+
+        Raises:
+            ConfigError: if the tokenizer does not have it.
+        """
+        tokenizer = self._loaded
         if hasattr(tokenizer, "token_to_id"):
-            found = tokenizer.token_to_id(token)
+            token_id = tokenizer.token_to_id(token)
         else:
-            found = tokenizer.get_vocab().get(token) if hasattr(tokenizer, "get_vocab") else None
-        if found is None:
+            token_id = tokenizer.get_vocab().get(token) if hasattr(tokenizer, "get_vocab") else None
+        if token_id is None:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
-        return int(found)
+        return int(token_id)
 
     def own(self, name: Literal["bos", "eos"]) -> int | None:
-        """The number of the token that the tokenizer names as the beginning, or the end, of a text,
-        if it has one."""
-        tokenizer, key = self._opened, f"{name}_token_id"
+        """Return the id of the tokenizer's own bos or eos token; `None` if it has none.
+
+        Raises:
+            ConfigError: if the tokenizer does not name such tokens.
+        """
+        tokenizer, key = self._loaded, f"{name}_token_id"
         if not hasattr(tokenizer, key):
             raise ConfigError(
                 f"the tokenizer {self.tokenizer!r} does not name its {name} token (a "
-                "tokenizer.json never does): give "
-                f"{name} as its number or its text"
+                f"tokenizer.json never does): give {name} as its id or its text"
             )
-        found = getattr(tokenizer, key)
-        return None if found is None else int(found)
+        token_id = getattr(tokenizer, key)
+        return None if token_id is None else int(token_id)
 
-    def _text(self, sample: Any) -> str:
-        fields = _fields(sample)
+    def _text_of(self, sample: Any) -> str:
+        fields = _fields_of(sample)
         text = sample if fields is None else fields.get(self.field)
         if isinstance(text, str):
             return text
         raise DataError(
-            f"tokenise: the field {self.field!r} holds no text; the sample has {_has(fields)}"
+            f"tokenise: the field {self.field!r} holds no text; the sample has {_list_fields(fields)}"
         )
 
-    def _kept(self, sample: Any) -> dict[str, Any]:
-        fields = _fields(sample) or {}
+    def _kept_fields(self, sample: Any) -> dict[str, Any]:
+        fields = _fields_of(sample) or {}
         if missing := [name for name in self.keep if name not in fields]:
             raise DataError(
-                f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_has(fields)}"
+                f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_list_fields(fields)}"
             )
         return {name: fields[name] for name in self.keep}
 
-    def _ids(self, given: Any) -> Tokens:
-        ids: npt.NDArray[Any] = exact_array(given)
+    def _ids(self, result: Any) -> Tokens:
+        ids: npt.NDArray[Any] = exact_array(result)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(
                 f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list "
                 "of ids"
             )
-        before, after = self._ends
+        before, after = self._bos_eos
         try:
             typed = narrowed(ids, self.token_dtype).astype(np.int32, copy=False)
         except OverflowError as error:
@@ -201,35 +211,33 @@ class Tokenise:
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
 
     def _encode(self, texts: list[str], special: bool) -> list[Any]:
-        tokenizer = self._opened
+        tokenizer = self._loaded
         if hasattr(tokenizer, "encode_batch"):
             return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=special)]
         if hasattr(tokenizer, "convert_tokens_to_ids"):
             return tokenizer(texts, add_special_tokens=special)["input_ids"]
         return list(tokenizer(texts))
 
-    def _known(self) -> str:
-        """What a tokenizer is known by: a digest of what it holds, where that can be read, or its
-        name."""
+    def _identity(self) -> str:
+        """Return a digest of the tokenizer's content, if readable, or its name."""
         tokenizer, path = self.tokenizer, self._path
         if path is None:
-            table = _table(tokenizer)
-            if hasattr(table, "to_str"):
-                return _digest(table.to_str().encode())
+            backend = _backend(tokenizer)
+            if hasattr(backend, "to_str"):
+                return _digest(backend.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
         with storage(path):
             file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
-            there = file.is_file()
-        if there:
-            return _digest(_file(file))
+            exists = file.is_file()
+        if exists:
+            return _digest(_read_file(file))
         if path.suffix == ".json" or path.is_absolute() or is_far(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
 
     @cached_property
-    def _ends(self) -> tuple[Tokens, Tokens]:
-        """The tokens before and after every text, without those that the template of the tokenizer
-        adds itself."""
+    def _bos_eos(self) -> tuple[Tokens, Tokens]:
+        """Return the tokens to add before and after every text, without those of the template."""
         bos, eos = self.bos, self.eos
         if self.special_tokens and (bos, eos) != (None, None):
             bare, full = (list(self._encode([_PROBE], special)[0]) for special in (False, True))
@@ -241,33 +249,32 @@ class Tokenise:
         return before, after
 
     @cached_property
-    def _opened(self) -> Any:
-        found: Any = self.tokenizer
+    def _loaded(self) -> Any:
+        tokenizer: Any = self.tokenizer
         if self._path is not None:
-            found = _open(found, self._path)
-        elif not callable(found) and not hasattr(found, "encode_batch"):
+            tokenizer = _load_tokenizer(tokenizer, self._path)
+        elif not callable(tokenizer) and not hasattr(tokenizer, "encode_batch"):
             raise ConfigError(
-                f"Tokenise({found!r}): a tokenizer, its path or name, or a function of a list of "
-                "texts"
+                f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
+                "list of texts"
             )
-        if getattr(found, "padding", None) is not None:
+        if getattr(tokenizer, "padding", None) is not None:
             raise ConfigError(
                 "the tokenizer pads its results, so a text would depend on its neighbours: "
-                ".no_padding()"
+                "call .no_padding()"
             )
-        if hasattr(found, "convert_tokens_to_ids"):
-            found([""])
-        return found
+        if hasattr(tokenizer, "convert_tokens_to_ids"):
+            tokenizer([""])
+        return tokenizer
 
 
-def _file(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     with storage(path):
         return seams.read_within(str(path), TOKENIZER)
 
 
-def _open(name: str, path: Path) -> Any:
-    """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by
-    transformers."""
+def _load_tokenizer(name: str, path: Path) -> Any:
+    """Load a tokenizer: a file with tokenizers, a folder or a hub name with transformers."""
     package = "tokenizers" if path.is_file() else "transformers"
     try:
         library: Any = importlib.import_module(package)
@@ -276,44 +283,43 @@ def _open(name: str, path: Path) -> Any:
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        found = library.Tokenizer.from_buffer(_file(path))
+        tokenizer = library.Tokenizer.from_buffer(_read_file(path))
     except PenstockError:
         raise
     except BaseException as error:  # the packages raise bare exceptions
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise ConfigError(f"the tokenizer {name!r} cannot be opened: {error}") from error
-    # Files are saved with the padding and the length of the model's inputs; a document has neither.
-    found.no_padding()
-    found.no_truncation()
-    return found
+    # Files store the padding and truncation of model inputs, which documents must not have.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
-def _reason(texts: Sequence[str], error: BaseException) -> object:
-    """Why texts cannot be tokenised: half a surrogate pair, which no UTF-8 can hold, or what the
-    tokenizer says."""
+def _failure_reason(texts: Sequence[str], error: BaseException) -> object:
+    """Return the reason for a failure: half a surrogate pair, or the tokenizer's error."""
     for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError as wrong:
             half = text[wrong.start]
             return (
-                f"letter {wrong.start} is half a surrogate pair, {half!a}: mend the text or leave "
+                f"letter {wrong.start} is half a surrogate pair, {half!a}: repair the text or leave "
                 "it out"
             )
     return error
 
 
-def _table(tokenizer: Any) -> Any:
-    """The object of the package tokenizers in one of transformers."""
+def _backend(tokenizer: Any) -> Any:
+    """Return the object of the package tokenizers in one of transformers."""
     return getattr(tokenizer, "backend_tokenizer", tokenizer)
 
 
-def _fields(sample: Any) -> Mapping[str, Any] | None:
+def _fields_of(sample: Any) -> Mapping[str, Any] | None:
     return cast("Mapping[str, Any]", sample) if isinstance(sample, Mapping) else None
 
 
-def _has(fields: Mapping[str, Any] | None) -> str:
+def _list_fields(fields: Mapping[str, Any] | None) -> str:
     return ", ".join(map(str, fields)) if fields else "no fields"
 
 

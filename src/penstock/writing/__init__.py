@@ -1,5 +1,8 @@
-"""Datasets written to files: shards of samples by any number of workers, resumable; rows of streams
-in their order; and whether all of it can be read."""
+"""Write datasets to files, and verify files.
+
+`write` writes the shards of an indexed dataset with many workers and resumes after a crash.
+`write_rows` writes a stream of rows. `verify` reads files completely and reports damage.
+"""
 
 from __future__ import annotations
 

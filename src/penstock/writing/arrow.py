@@ -1,8 +1,7 @@
-"""Samples as Arrow tables: their columns, and beside them the keys of what each was made of.
+"""Encode samples as Arrow tables, with the keys of the source samples of each row.
 
-All shards have one schema, that of the first samples, so that a shard depends on its number alone.
-Nothing is
-compressed: arrays are read where they lie.
+All shards share the schema of the first samples, so that a shard depends on its number alone.
+Nothing is compressed, so that readers can map arrays into memory.
 """
 
 from __future__ import annotations
@@ -20,60 +19,71 @@ from ..errors import DataError
 from ..sources.rows import arrow, numpy_dtype
 from ..sources.saved_dataset import KEYS
 from ..types import Json
-from .exact import alike, culprit, exact, native, retyped, typed, unfit
-from .tables import encoded
+from .exact import culprit, exact, native, require_same_kind, retyped, typed, unfit
+from .tables import encode_table
 
-_FIRST = 64  # samples that tell the schema
-_WHERE = f"the first {_FIRST} samples"
+_SCHEMA_SAMPLES = 64
+_WHERE = f"the first {_SCHEMA_SAMPLES} samples"
 _BARE = "input_ids"
-_LENGTHS = (
-    "input_ids",
-    "tokens",
-)  # columns that tell how long a sample is, where they hold lists of integers
+_LENGTHS = ("input_ids", "tokens")  # lists of integers here give the length of a sample
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What rows are made of: an Arrow schema, and the column that is all of a sample, where samples
-    are arrays."""
+    """The columns of a dataset.
+
+    Attributes:
+        schema: the Arrow schema.
+        bare: the column that holds the whole sample, if samples are arrays.
+    """
 
     schema: Any
     bare: str | None
 
     def lengths(self) -> str | None:
-        """The column whose lists tell how long a row is."""
+        """Return the column whose lists give the length of a row, if any."""
         types: Any = arrow("pyarrow.types")
         lists = {field.name for field in self.schema if types.is_list(field.type)}
-        told = (
+        names = (
             name
             for name in _LENGTHS
             if name in lists and types.is_integer(self.schema.field(name).type.value_type)
         )
-        return next(told, None)
+        return next(names, None)
 
     def describe(self) -> dict[str, Json]:
-        """The same as JSON."""
+        """Return the columns as JSON."""
         columns = {field.name: str(field.type) for field in self.schema}
         return {"columns": columns, "bare": self.bare, "lengths": self.lengths()}
 
 
 def columns_of(dataset: Dataset) -> Columns:
-    """The columns of a dataset, as its first samples have them."""
-    first = dataset[np.arange(min(_FIRST, len(dataset)))]
+    """Return the columns of a dataset, inferred from its first samples.
+
+    Raises:
+        DataError: if the samples do not fit into columns.
+    """
+    first = dataset[np.arange(min(_SCHEMA_SAMPLES, len(dataset)))]
     bare = None if isinstance(first[0], Mapping) else _BARE
     rows = [_row(sample, bare, position) for position, sample in enumerate(first)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = arrow()
     fields = list[Any]()
     for name in names:
-        held = {place: row[name] for place, row in enumerate(rows) if row.get(name) is not None}
+        values_by_position = {
+            place: row[name] for place, row in enumerate(rows) if row.get(name) is not None
+        }
         try:
-            fields.append(pa.field(name, _type([*held.values()], name)))
+            fields.append(pa.field(name, _type([*values_by_position.values()], name)))
         except DataError:
             raise
         except unfit() as error:
-            bad = culprit([*held.values()])
-            where = _WHERE if bad is None else f"sample {[*held][bad]}"
+            culprit_index = culprit([*values_by_position.values()])
+            where = (
+                _WHERE
+                if culprit_index is None
+                else f"sample {[*values_by_position][culprit_index]}"
+            )
             raise DataError(
                 f"the field {name!r} cannot be one column: {error}", where=where
             ) from error
@@ -81,27 +91,28 @@ def columns_of(dataset: Dataset) -> Columns:
 
 
 def _type(values: list[Any], name: str) -> Any:
-    """What a column of such values is: lists of what arrays hold, if they all hold the same, or
-    what Arrow finds."""
+    """Return the type of a column: lists of the arrays' common dtype, or what Arrow infers."""
     pa: Any = arrow()
     values = retyped(values)
     dtypes: set[Any] = {
         cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values
     }
-    same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
-    kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else typed(values).type
-    alike(values, kind)
-    if pa.types.is_null(kind):
+    is_uniform = (
+        len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
+    )
+    arrow_type = pa.list_(pa.from_numpy_dtype(*dtypes)) if is_uniform else typed(values).type
+    require_same_kind(values, arrow_type)
+    if pa.types.is_null(arrow_type):
         raise DataError(
-            f"the field {name!r} is empty in all of them, so that its type is not known: fill it, "
-            "or leave it out",
+            f"the field {name!r} is empty in all of them, so its type is unknown: fill it, or leave it "
+            "out",
             where=_WHERE,
         )
-    return kind
+    return arrow_type
 
 
 class ArrowEncoder:
-    """Samples as rows of one file."""
+    """Encoder of samples as the rows of one Arrow file."""
 
     suffix = "arrow"
     end = 0
@@ -111,11 +122,11 @@ class ArrowEncoder:
         self._first: int | None = None
 
     def __call__(self, position: int, sample: Any) -> tuple[Mapping[str, Any], int]:
-        """A row, and about how many bytes it takes."""
+        """Return a row and its approximate size in bytes."""
         row, names = _row(sample, self._columns.bare, position), self._columns.schema.names
-        if foreign := [name for name in row if name not in names]:
+        if unknown := [name for name in row if name not in names]:
             raise DataError(
-                f"it has the field {foreign[0]!r}, which the first samples have not: give all "
+                f"it has the field {unknown[0]!r}, which the first samples lack: give all "
                 "samples the same fields",
                 where=f"sample {position}",
             )
@@ -123,17 +134,17 @@ class ArrowEncoder:
         return row, sum(map(_bytes, row.values()))
 
     def file(self, pieces: Sequence[Any]) -> bytes:
-        """The file of so many rows."""
+        """Return the file of these rows."""
         pa, schema, first = arrow(), self._columns.schema, self._first or 0
         columns = [_column(_values(pieces, field), field, first) for field in schema]
         keys = _keys(self._dataset, first, first + len(pieces))
         table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS, keys.type)]))
         self._first = first + len(pieces)
-        return encoded(table, "arrow", "none")
+        return encode_table(table, "arrow", "none")
 
 
 def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
-    """The values of a column; an empty vector that tells no dtype has that of the column."""
+    """Return the values of a column; empty vectors without a dtype get that of the column."""
     values = [native(row.get(field.name)) for row in pieces]
     if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
         return values
@@ -150,7 +161,8 @@ def _row(sample: Any, bare: str | None, position: int) -> Mapping[str, Any]:
         row = cast("Mapping[str, Any]", sample)
         if wrong := next((name for name in row if not isinstance(name, str) or name == KEYS), None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DataError(
-                f"{wrong!r} is no name for a column of a sample", where=f"sample {position}"
+                f"{wrong!r} is not a valid column name: name columns with text other than {KEYS!r}",
+                where=f"sample {position}",
             )
         return row
     if (
@@ -178,29 +190,29 @@ def _bytes(value: Any) -> int:
 
 
 def _column(values: list[Any], field: Any, first: int) -> Any:
-    """One column of a file; of arrays of one type without a step for each number."""
+    """Return one column of a file; arrays of one dtype are copied without a step per number."""
     pa: Any = arrow()
     if pa.types.is_list(field.type) and all(_plain(v) and v.dtype.kind in "biufmM" for v in values):
-        flat = np.concatenate(values) if len(values) > 1 else values[0]
-        if pa.from_numpy_dtype(flat.dtype) == field.type.value_type and {
+        flat_values = np.concatenate(values) if len(values) > 1 else values[0]
+        if pa.from_numpy_dtype(flat_values.dtype) == field.type.value_type and {
             v.dtype for v in values
-        } == {flat.dtype}:
+        } == {flat_values.dtype}:
             offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])]).astype(
                 np.int32
             )
-            return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
+            return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_values))
     try:
         return exact(values, field.type)
     except unfit():
-        for number, value in enumerate(values):
-            _fits(value, field, first + number)
+        for offset, value in enumerate(values):
+            _fits(value, field, first + offset)
     try:
-        return pa.array(
-            values, field.type
-        )  # every one of them fits; together Arrow found no type for them
+        # Each value fits, though Arrow infers no common type.
+        return pa.array(values, field.type)
     except unfit() as error:
         raise DataError(
-            f"the field {field.name!r} is no column: {error}", where=f"samples from {first} on"
+            f"the field {field.name!r} cannot be one column: {error}",
+            where=f"samples from {first} on",
         ) from error
 
 
@@ -217,24 +229,23 @@ def _fits(value: Any, field: Any, position: int) -> None:
         exact([value], field.type)
     except unfit() as error:
         raise DataError(
-            f"its field {field.name!r} is no {field.type}, as the first samples have it: {error}",
+            f"its field {field.name!r} is not {field.type}, its type in the first samples: {error}",
             where=f"sample {position}",
         ) from error
 
 
 def _keys(dataset: Dataset, start: int, stop: int) -> Any:
-    """What every row is made of: a list of source, epoch and index, and of packed documents the
-    tokens."""
+    """Return the keys of every row: source, epoch and index, and the token range of documents."""
     pa: Any = arrow()
-    found = dataset.plan.at(slice(start, stop))
+    keys = dataset.plan.at(slice(start, stop))
     names = pa.DictionaryArray.from_arrays(
-        found.source.astype(np.int32), pa.array(found.names, pa.string())
+        keys.source.astype(np.int32), pa.array(keys.names, pa.string())
     )
-    columns = {"source": names.dictionary_decode(), "epoch": found.epoch, "index": found.index}
-    if found.start is not None and found.stop is not None:
-        columns |= {"start": found.start, "stop": found.stop}
+    columns = {"source": names.dictionary_decode(), "epoch": keys.epoch, "index": keys.index}
+    if keys.start is not None and keys.stop is not None:
+        columns |= {"start": keys.start, "stop": keys.stop}
     parts = pa.StructArray.from_arrays(
         [pa.array(column) for column in columns.values()], [*columns]
     )
-    offsets = np.searchsorted(found.position, np.arange(start, stop + 1)).astype(np.int32)
+    offsets = np.searchsorted(keys.position, np.arange(start, stop + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), parts)

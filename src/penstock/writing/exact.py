@@ -1,8 +1,7 @@
-"""Values as an Arrow array of a type that was found before, with nothing lost.
+"""Convert values to an Arrow array of a known type without losing anything.
 
-Told a type, Arrow cuts what it is given: 1.5 becomes 1, a key that the type lacks goes. So it is
-    asked what it finds
-in the values by itself, and where that is another type, only what comes back equal may go into it.
+Given a type, Arrow converts lossily: 1.5 becomes 1, and unknown keys disappear. So Arrow first
+infers a type from the values. If it differs, the values must survive the conversion unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from ..engine.base.dtypes import is_untyped
 from ..sources.rows import arrow
 
 
-def exact(values: Sequence[Any], kind: Any) -> Any:
-    """The values as an array of this type; an error of Arrow or of Python where something would be
-    lost.
+def exact(values: Sequence[Any], arrow_type: Any) -> Any:
+    """Return the values as an array of this type.
+
+    Raises:
+        Exception: one of `unfit()`, if a value would change.
 
     >>> import pyarrow as pa
     >>> exact([1, None], pa.float64()).to_pylist()
@@ -31,41 +32,47 @@ def exact(values: Sequence[Any], kind: Any) -> Any:
     ...
     pyarrow.lib.ArrowInvalid: Float value 1.500000 was truncated converting to int64
     """
-    alike(values, kind)
-    found = typed(values)
-    if found.type.equals(kind):
-        return found
-    for array in getattr(found, "chunks", [found]):  # more text than one array takes is several
-        keeps(array, kind)
-    return arrow().array(values, kind)
+    require_same_kind(values, arrow_type)
+    inferred = typed(values)
+    if inferred.type.equals(arrow_type):
+        return inferred
+    for array in getattr(inferred, "chunks", [inferred]):  # long text makes several arrays
+        require_lossless(array, arrow_type)
+    return arrow().array(values, arrow_type)
 
 
 def typed(values: Sequence[Any]) -> Any:
-    """Return `pyarrow.array(values)`, but with the nanoseconds of pandas and integers from 2^63 on.
+    """Return `pyarrow.array(values)`, with nanoseconds of pandas and integers from 2^63 on.
 
     >>> typed([{"id": 2**64 - 1}, None, {"id": 5}]).type
     StructType(struct<id: uint64>)
     """
     pa: Any = arrow()
     try:
-        found = pa.array(values)
+        array = pa.array(values)
     except OverflowError:
-        found, kind = None, _with_all(values, pa.array([_small(value) for value in values]).type)
+        array, arrow_type = (
+            None,
+            _widened(values, pa.array([_without_large(value) for value in values]).type),
+        )
     except (pa.ArrowException, TypeError) as error:
         if any(map(_has_pairs, values)):
             raise ValueError(
                 "it holds a list of pairs of two types, as a map column is read: make it two "
-                "lists, or a mapping, in a "
-                "map before"
+                "lists, or a mapping, in a map step before"
             ) from error
         raise
     else:
-        kind = (
-            _with_all(values, found.type)
-            if _any_within(found.type, ("is_timestamp", "is_duration"))
-            else found.type
+        arrow_type = (
+            _widened(values, array.type)
+            if _any_within(array.type, ("is_timestamp", "is_duration"))
+            else array.type
         )
-    return found if found is not None and found.type.equals(kind) else pa.array(values, kind)
+    return (
+        array
+        if array is not None and array.type.equals(arrow_type)
+        else pa.array(values, arrow_type)
+    )
 
 
 def _has_pairs(value: Any) -> bool:
@@ -74,46 +81,56 @@ def _has_pairs(value: Any) -> bool:
         return any(map(_has_pairs, cast("Mapping[Any, Any]", value).values()))
     if not isinstance(value, list | tuple):
         return False
-    held = cast("Sequence[Any]", value)
-    pairs = cast("list[tuple[Any, ...]]", [each for each in held if isinstance(each, tuple)])
+    items = cast("Sequence[Any]", value)
+    pairs = cast("list[tuple[Any, ...]]", [item for item in items if isinstance(item, tuple)])
     return any(len(set(map(type, pair))) == len(pair) == 2 for pair in pairs) or any(
-        map(_has_pairs, held)
+        map(_has_pairs, items)
     )
 
 
-def _with_all(values: Iterable[Any], kind: Any) -> Any:
-    """The type that Arrow found in values, with uint64 for large integers, and nanoseconds where
-    values have any."""
+def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
+    """Return an inferred type with uint64 for large integers, and with nanoseconds if needed."""
     pa: Any = arrow()
-    held = [value for value in values if value is not None]
-    if pa.types.is_struct(kind):
-        fields = ((each.name, [value.get(each.name) for value in held], each.type) for each in kind)
+    present = [value for value in values if value is not None]
+    if pa.types.is_struct(arrow_type):
+        fields = (
+            (each.name, [value.get(each.name) for value in present], each.type)
+            for each in arrow_type
+        )
         return pa.struct(
-            [(name, _with_all(inner, inner_kind)) for name, inner, inner_kind in fields]
+            [(name, _widened(inner, inner_kind)) for name, inner, inner_kind in fields]
         )
-    if pa.types.is_list(kind):
-        inside = chain.from_iterable(
-            each for each in held if not _is_typed(each) or each.dtype.kind == "u"
+    if pa.types.is_list(arrow_type):
+        items = chain.from_iterable(
+            each for each in present if not _is_typed(each) or each.dtype.kind == "u"
         )
-        return pa.list_(_with_all(inside, kind.value_type))
-    if pa.types.is_integer(kind):
-        large = any(isinstance(value, int | np.integer) and value >= _LARGE for value in held)
-        return pa.uint64() if large else kind
-    if pa.types.is_timestamp(kind) and any(getattr(value, "nanosecond", 0) for value in held):
-        return pa.timestamp("ns", kind.tz)
-    if pa.types.is_duration(kind) and any(getattr(value, "nanoseconds", 0) for value in held):
+        return pa.list_(_widened(items, arrow_type.value_type))
+    if pa.types.is_integer(arrow_type):
+        has_large = any(
+            isinstance(value, int | np.integer) and value >= _LARGE for value in present
+        )
+        return pa.uint64() if has_large else arrow_type
+    if pa.types.is_timestamp(arrow_type) and any(
+        getattr(value, "nanosecond", 0) for value in present
+    ):
+        return pa.timestamp("ns", arrow_type.tz)
+    if pa.types.is_duration(arrow_type) and any(
+        getattr(value, "nanoseconds", 0) for value in present
+    ):
         return pa.duration("ns")
-    return kind
+    return arrow_type
 
 
-def _small(value: Any) -> Any:
-    """The value with 0 for the integers from 2^63 on, for which Arrow finds no type."""
+def _without_large(value: Any) -> Any:
+    """Return the value with 0 for integers from 2^63 on, for which Arrow infers no type."""
     if isinstance(value, int | np.integer):
         return 0 if value >= _LARGE else cast(Any, value)
     if isinstance(value, Mapping):
-        return {name: _small(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
+        return {
+            name: _without_large(inner) for name, inner in cast("Mapping[Any, Any]", value).items()
+        }
     if isinstance(value, list | tuple):
-        return [_small(inner) for inner in cast("Sequence[Any]", value)]
+        return [_without_large(inner) for inner in cast("Sequence[Any]", value)]
     return (
         np.zeros(value.shape, np.int64) if _is_typed(value) and value.dtype == np.uint64 else value
     )
@@ -162,67 +179,72 @@ def retyped(values: Sequence[Any]) -> list[Any]:
 
 
 def unfit() -> tuple[type[Exception], ...]:
-    """What Arrow raises for values that are no column of one type, its own errors and those of
-    Python."""
+    """Return the exceptions of Arrow and Python for values that do not fit into a column."""
     return (arrow().ArrowException, TypeError, ValueError, OverflowError)
 
 
 def culprit(values: Sequence[Any]) -> int | None:
-    """Which of the values no column can hold, whatever the others are; None, if they only
-    differ."""
-    for place, value in enumerate(values):
+    """Return the index of the first value that no column can hold; `None` if values only differ."""
+    for index, value in enumerate(values):
         try:
             typed([value])
         except unfit():
-            return place
+            return index
     return None
 
 
-def alike(values: Iterable[Any], kind: Any) -> None:
-    """Refuse values that Arrow takes for those of a type without a word, though they are others:
-    truths as numbers, numbers as times, texts as bytes, times of no zone as those of one.
+def require_same_kind(values: Iterable[Any], arrow_type: Any) -> None:
+    """Raise `ValueError` for values that Arrow converts silently to another kind.
+
+    Examples are truth values as numbers, numbers as times, text as bytes, and times without a zone
+    as times with one.
     """
     types: Any = arrow("pyarrow.types")
-    held = [value for value in values if value is not None]
-    if types.is_struct(kind):
-        for field in kind:
-            alike(
-                [cast(Any, each).get(field.name) for each in held if isinstance(each, Mapping)],
+    present = [value for value in values if value is not None]
+    if types.is_struct(arrow_type):
+        for field in arrow_type:
+            require_same_kind(
+                [cast(Any, each).get(field.name) for each in present if isinstance(each, Mapping)],
                 field.type,
             )
         return
-    if types.is_list(kind):
-        _of_types(held, kind, (object,), (set, frozenset, np.ma.MaskedArray))
-        alike(chain.from_iterable(each for each in held if not _is_typed(each)), kind.value_type)
-        dtypes: set[Any] = {each.dtype for each in held if _is_typed(each)}
+    if types.is_list(arrow_type):
+        _require_types(present, arrow_type, (object,), (set, frozenset, np.ma.MaskedArray))
+        require_same_kind(
+            chain.from_iterable(each for each in present if not _is_typed(each)),
+            arrow_type.value_type,
+        )
+        dtypes: set[Any] = {each.dtype for each in present if _is_typed(each)}
         if len({dtype for dtype in dtypes if dtype.kind in "mM"}) > 1:
-            raise ValueError("arrays of times are not all of one unit")
-        alike(
-            [np.zeros((), dtype)[()] for dtype in dtypes], kind.value_type
-        )  # one value speaks for all of its type
+            raise ValueError("arrays of times differ in their unit")
+        require_same_kind(
+            [np.zeros((), dtype)[()] for dtype in dtypes], arrow_type.value_type
+        )  # one value represents its dtype
         return
-    for name, (takes, but) in _TAKES.items():
-        if getattr(types, name)(kind):
-            _of_types(held, kind, takes, but)
+    for name, (takes, excluded) in _ACCEPTED.items():
+        if getattr(types, name)(arrow_type):
+            _require_types(present, arrow_type, takes, excluded)
             break
-    if types.is_timestamp(kind) or types.is_time(kind):
-        zone = getattr(kind, "tz", None) is not None
-        if {each.tzinfo is not None for each in held if isinstance(each, datetime | time)} - {zone}:
+    if types.is_timestamp(arrow_type) or types.is_time(arrow_type):
+        zone = getattr(arrow_type, "tz", None) is not None
+        if {each.tzinfo is not None for each in present if isinstance(each, datetime | time)} - {
+            zone
+        }:
             raise ValueError(
-                f"times {'without a' if zone else 'with a'} zone do not go into {kind}"
+                f"times {'without a' if zone else 'with a'} zone do not go into {arrow_type}"
             )
 
 
 def _is_typed(value: Any) -> bool:
-    """Whether it is an array that says of all its values what they are."""
+    """Return whether a value is an array with a dtype other than object."""
     return isinstance(value, np.ndarray) and cast(Any, value).dtype != object
 
 
-def _of_types(held: Iterable[Any], kind: Any, takes: Types, but: Types) -> None:
+def _require_types(values: Iterable[Any], kind: Any, accepted: Types, excluded: Types) -> None:
     others = [
         each
-        for each in set(map(type, held))
-        if not issubclass(each, takes) or issubclass(each, but)
+        for each in set(map(type, values))
+        if not issubclass(each, accepted) or issubclass(each, excluded)
     ]
     if others:
         raise ValueError(
@@ -232,14 +254,12 @@ def _of_types(held: Iterable[Any], kind: Any, takes: Types, but: Types) -> None:
 
 Types = tuple[type, ...]
 _NUMBERS = (int, float, np.integer, np.float32)
-_TAKES: Mapping[str, tuple[Types, Types]] = {  # of which types values may be, and of which not
+_ACCEPTED: Mapping[str, tuple[Types, Types]] = {  # Arrow kind -> accepted types, excluded types
     "is_boolean": ((bool, np.bool_), ()),
     "is_integer": (_NUMBERS, (bool, np.timedelta64)),
     "is_float16": ((*_NUMBERS, np.float16), (bool, np.timedelta64, np.uint64)),
-    "is_floating": (
-        _NUMBERS,
-        (bool, np.timedelta64, np.uint64),
-    ),  # of which large ones become negative
+    # Large uint64 values would become negative.
+    "is_floating": (_NUMBERS, (bool, np.timedelta64, np.uint64)),
     "is_decimal": ((Decimal, int), (bool,)),
     "is_string": ((str,), ()),
     "is_binary": ((bytes, bytearray, memoryview), ()),
@@ -250,36 +270,39 @@ _TAKES: Mapping[str, tuple[Types, Types]] = {  # of which types values may be, a
 }
 
 
-def keeps(array: Any, kind: Any) -> None:
-    """Refuse an array whose values this type cannot hold as they are."""
-    found, types = array.type, arrow("pyarrow.types")
-    if found.equals(kind) or types.is_null(found):
+def require_lossless(array: Any, kind: Any) -> None:
+    """Raise `ValueError` for an array whose values this type cannot hold unchanged."""
+    array_type, types = array.type, arrow("pyarrow.types")
+    if array_type.equals(kind) or types.is_null(array_type):
         return
-    both = next(
-        (name for name, tests in _KINDS.items() if _any(tests, found) and _any(tests, kind)), None
+    common_kind = next(
+        (name for name, tests in _KINDS.items() if _any(tests, array_type) and _any(tests, kind)),
+        None,
     )
-    if both == "struct":
-        known = {field.name: field.type for field in kind}
-        for place, field in enumerate(found):
-            if field.name not in known:
-                raise ValueError(f"it has the key {field.name!r}, which the others have not")
-            keeps(array.field(place), known[field.name])
-    elif both == "list":
-        keeps(array.values, kind.value_type)
-    elif both == "number":
-        there, back = (
-            each.drop_null().to_numpy(zero_copy_only=False)
-            for each in (array, array.cast(kind).cast(found))
+    if common_kind == "struct":
+        types_by_name = {field.name: field.type for field in kind}
+        for index, field in enumerate(array_type):
+            if field.name not in types_by_name:
+                raise ValueError(f"it has the key {field.name!r}, which the others lack")
+            require_lossless(array.field(index), types_by_name[field.name])
+    elif common_kind == "list":
+        require_lossless(array.values, kind.value_type)
+    elif common_kind == "number":
+        before, after = (
+            converted.drop_null().to_numpy(zero_copy_only=False)
+            for converted in (array, array.cast(kind).cast(array_type))
         )
-        signs = np.array_equal(np.signbit(there), np.signbit(back))  # of zeros, which are equal
-        if not (signs and np.array_equal(there, back, equal_nan=True)):
-            raise ValueError(f"values of {found} would lose digits in {kind}")
-    elif both == "timestamp" and (found.tz is None) != (kind.tz is None):
-        raise ValueError(f"what it holds is {found}")
-    elif both is not None:
-        array.cast(kind)  # an error, where it would be rounded
-    elif not (types.is_decimal(kind) and (types.is_decimal(found) or types.is_integer(found))):
-        raise ValueError(f"what it holds is {found}")
+        same_signs = np.array_equal(np.signbit(before), np.signbit(after))  # 0.0 equals -0.0
+        if not (same_signs and np.array_equal(before, after, equal_nan=True)):
+            raise ValueError(f"values of {array_type} would lose digits in {kind}")
+    elif common_kind == "timestamp" and (array_type.tz is None) != (kind.tz is None):
+        raise ValueError(f"its type is {array_type}")
+    elif common_kind is not None:
+        array.cast(kind)  # raises if a value would be rounded
+    elif not (
+        types.is_decimal(kind) and (types.is_decimal(array_type) or types.is_integer(array_type))
+    ):
+        raise ValueError(f"its type is {array_type}")
 
 
 _KINDS = {

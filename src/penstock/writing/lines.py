@@ -1,4 +1,4 @@
-"""Rows as JSON lines."""
+"""Encode rows as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import DataError
 
 
 class LineEncoder:
-    """Rows as lines, one each.
+    """Encoder of rows as JSON lines.
 
     >>> LineEncoder()(0, {"text": "a cat", "size": 3})
     (b'{"text": "a cat", "size": 3}\\n', 29)
@@ -22,7 +22,7 @@ class LineEncoder:
     end = 0
 
     def __call__(self, position: int, sample: Any) -> tuple[bytes, int]:
-        """The line of one row, and its bytes."""
+        """Return the line of one row and its size in bytes."""
         try:
             line = as_json(sample) + b"\n"
             return line, len(line)
@@ -32,35 +32,39 @@ class LineEncoder:
             ) from error
 
     def file(self, pieces: Sequence[Any]) -> bytes:
-        """The lines of a file."""
+        """Return the file of these lines."""
         return b"".join(pieces)
 
 
-def _keyed(value: Any) -> None:
-    """Refuse keys that are no texts: JSON makes them some."""
+def _require_text_keys(value: Any) -> None:
+    """Raise `TypeError` for keys that are not text, which JSON would convert."""
     if isinstance(value, dict):
-        for key, each in cast("dict[Any, Any]", value).items():
+        for key, item in cast("dict[Any, Any]", value).items():
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is no text")
-            _keyed(each)
+                raise TypeError(f"the key {key!r} is not text")
+            _require_text_keys(item)
     elif isinstance(value, list | tuple):
-        held = cast("Sequence[Any]", value)
-        if any(issubclass(each, dict | list | tuple) for each in set(map(type, held))):
-            for each in held:
-                _keyed(each)
+        items = cast("Sequence[Any]", value)
+        if any(issubclass(item, dict | list | tuple) for item in set(map(type, items))):
+            for item in items:
+                _require_text_keys(item)
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON; arrays as lists.
+    """Return a value as JSON, arrays as lists.
+
+    Raises:
+        TypeError: for keys that are not text, and values that JSON does not have.
+        ValueError: for NaN and infinity.
 
     >>> as_json({"tokens": np.arange(3)})
     b'{"tokens": [0, 1, 2]}'
     """
-    _keyed(value)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    _require_text_keys(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_to_json_type).encode()
 
 
-def _plain(value: Any) -> Any:
+def _to_json_type(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         dtype: np.dtype[Any] = cast(Any, value).dtype
         for each in (dtype, *(field[0] for field in (dtype.fields or {}).values())):

@@ -1,6 +1,6 @@
-"""Rows in their order into files, cut by size or into a number of files, where only going through
-them tells what there
-is: streams, columns that come up late.
+"""Write a stream of rows to files in order.
+
+The files are cut by size or by row counts. Columns may appear late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..engine.base.urls import local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from .lines import LineEncoder
-from .tables import decoded, encoded, tables_of, under, unified
+from .tables import conform, decode_table, encode_table, merge_schemas, tables_of
 
 RowFormat: TypeAlias = Literal["parquet", "arrow", "jsonl"]
 ROW_FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)
@@ -40,26 +40,30 @@ def write_rows(
     total: int | None = None,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write rows to `shard-00000...` in a folder; returns the files.
+    """Write rows to the files `shard-00000...` in a folder.
 
-    Every file is written whole or not at all. What was written there before is refused, or taken
-    away once all new files are there. Where a dataset is indexed, `penstock.write` writes with many
-    workers, and goes on after a kill.
+    Every file is written atomically. With `overwrite`, the files of an earlier save are deleted
+    after all new files exist. For an indexed dataset, `penstock.write` uses many workers and
+    resumes after a crash.
 
     Args:
-        rows: mappings; for lines, whatever JSON holds.
-        folder: where the files go.
+        rows: mappings; for lines, any JSON value.
+        folder: the folder of the files.
         format: "parquet", "arrow" or "jsonl".
-        compression: of Parquet "snappy" (the default), "zstd", "gzip", "lz4", "brotli"; of Arrow
-            "lz4", "zstd"; of lines "gzip"; "none".
-        max_bytes: about the size of a file, before it is compressed.
-        counts: how many rows go into each file, instead of that.
-        total: how many rows there are, where that is known: for the progress.
-        overwrite: whether files that are there already go.
+        compression: "none", or for Parquet "snappy" (the default), "zstd", "gzip", "lz4" or
+            "brotli", for Arrow "lz4" or "zstd", for lines "gzip".
+        max_bytes: the approximate size of a file before compression.
+        counts: the number of rows of each file, instead of `max_bytes`.
+        total: the number of rows, if known, for the progress display.
+        overwrite: delete the files of an earlier save.
+
+    Returns:
+        The files, in order.
 
     Raises:
-        ConfigError: for formats that there are not, and a folder that holds files already.
-        DataError: for no rows, and rows that the format cannot hold.
+        ConfigError: for an unknown format or compression, and a folder with files of an earlier
+            save.
+        DataError: if there are no rows, or a row does not fit the format.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,33 +79,32 @@ def write_rows(
             f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}"
         )
     with sidecar.storage(folder):
-        before = [
-            Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")
+        old_files = [
+            Path(entry.path) for entry in world.store.list(f"{escape(folder.as_posix())}/shard-*")
         ]
-    if before and not overwrite:
+    if old_files and not overwrite:
         raise ConfigError(
-            f"{folder} holds {len(before)} files of an earlier save: overwrite=True takes them away"
+            f"{folder} holds {len(old_files)} files of an earlier save: overwrite=True takes them away"
         )
     with Progress("save rows", total, "rows") as progress:
         save = _lines if format == "jsonl" else _tables
         files = save(progress.each(rows), folder, format, codec, max_bytes, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
-    kept = world.store.list(
+    indexes = world.store.list(
         f"{escape(folder.as_posix())}/.*.penstock-files"
-    )  # of the files that were here before
-    for old in {*before, *(Path(one.path) for one in kept)} - set(files):
-        world.disk.unlink(old)
+    )  # belong to the old files
+    for old_file in {*old_files, *(Path(entry.path) for entry in indexes)} - set(files):
+        world.disk.unlink(old_file)
     return files
 
 
-def _written(folder: Path, number: int, suffix: str, data: bytes) -> Path:
+def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     path = folder / f"shard-{number:05d}.{suffix}"
-    for what in ("lines", "lengths"):
+    for kind in ("lines", "lengths"):
         with sidecar.storage(path):
-            world.disk.unlink(
-                sidecar.index_path(path, None, what)
-            )  # what was kept of another file of this name
+            # The index of an earlier file of this name.
+            world.disk.unlink(sidecar.index_path(path, None, kind))
     write_whole(path, data)
     return path
 
@@ -109,55 +112,69 @@ def _written(folder: Path, number: int, suffix: str, data: bytes) -> Path:
 def _lines(
     rows: Iterable[Any],
     folder: Path,
-    save: str,
+    format: str,
     codec: str,
-    most: int,
+    max_bytes: int,
     counts: Sequence[int] | None,
 ) -> list[Path]:
-    files, name, line = list[Path](), "jsonl.gz" if codec == "gzip" else "jsonl", LineEncoder()
-    for lines in _cut((line(number, row)[0] for number, row in enumerate(rows)), most, counts):
+    files, suffix, encode_line = (
+        list[Path](),
+        "jsonl.gz" if codec == "gzip" else "jsonl",
+        LineEncoder(),
+    )
+    for lines in _cut(
+        (encode_line(number, row)[0] for number, row in enumerate(rows)), max_bytes, counts
+    ):
         data = b"".join(lines)
         files.append(
-            _written(
-                folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data
+            _write_file(
+                folder,
+                len(files),
+                suffix,
+                gzip.compress(data, mtime=0) if codec == "gzip" else data,
             )
         )
     return files
 
 
-def _cut(lines: Iterator[bytes], most: int, counts: Sequence[int] | None) -> Iterator[list[bytes]]:
-    """Lines in groups of at most `most` bytes (one line may be more), or of the counts asked
-    for."""
+def _cut(
+    lines: Iterator[bytes], max_bytes: int, counts: Sequence[int] | None
+) -> Iterator[list[bytes]]:
+    """Yield lines in groups of `counts` lines, or of at most `max_bytes` (or one line)."""
     for count in counts or ():
         yield list(islice(lines, count))
-    held, size = list[bytes](), 0
+    group, size = list[bytes](), 0
     for line in lines:
-        if held and size + len(line) > most:
-            yield held
-            held, size = [], 0
-        held.append(line)
+        if group and size + len(line) > max_bytes:
+            yield group
+            group, size = [], 0
+        group.append(line)
         size += len(line)
-    if held:
-        yield held
+    if group:
+        yield group
 
 
 def _tables(
     rows: Iterable[Any],
     folder: Path,
-    save: str,
+    format: str,
     codec: str,
-    most: int,
+    max_bytes: int,
     counts: Sequence[int] | None,
 ) -> list[Path]:
-    """Table files of one schema. A column that comes up late is empty in the files before it."""
-    files, schemas, whole = list[Path](), list[Any](), None
-    for table in tables_of(rows, most, counts):
-        whole = table.schema if whole is None else unified(whole, table.schema)
-        table = under(table, whole)
-        files.append(_written(folder, len(files), save, encoded(table, save, codec)))
+    """Write table files of one schema; a column that appears late is null before."""
+    files, schemas, common_schema = list[Path](), list[Any](), None
+    for table in tables_of(rows, max_bytes, counts):
+        common_schema = (
+            table.schema if common_schema is None else merge_schemas(common_schema, table.schema)
+        )
+        table = conform(table, common_schema)
+        files.append(_write_file(folder, len(files), format, encode_table(table, format, codec)))
         schemas.append(table.schema)
     for number, schema in enumerate(schemas):
-        if schema != whole:
-            table = decoded(world.disk.read(files[number]), save)
-            _written(folder, number, save, encoded(under(table, whole), save, codec))
+        if schema != common_schema:
+            table = decode_table(world.disk.read(files[number]), format)
+            _write_file(
+                folder, number, format, encode_table(conform(table, common_schema), format, codec)
+            )
     return files

@@ -1,4 +1,4 @@
-"""One shard of a dataset: the samples at its positions, as one file or several."""
+"""Write one shard of a dataset, as one or more files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from .tar import TarEncoder
 ShardFormat: TypeAlias = Literal["arrow", "tar", "jsonl"]
 SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 
-_READ = 64  # samples read at a time
+_READ_SIZE = 64  # samples read at a time
 
 
 class Encoder(Protocol):
-    """A format: a piece of every sample in turn and its bytes, and the file of such pieces, which
-    take `end` more."""
+    """A file format: encodes samples to pieces with their sizes, and pieces to a file.
+
+    A file takes `end` bytes more than its pieces.
+    """
 
     @property
     def suffix(self) -> str: ...
@@ -36,8 +38,7 @@ class Encoder(Protocol):
 
 
 class Written(TypedDict):
-    """What is noted of a file: its name, how many samples and bytes it holds, and a digest of these
-    bytes."""
+    """Record of a written file: its name, samples, bytes, and the digest of the bytes."""
 
     file: str
     samples: int
@@ -47,7 +48,7 @@ class Written(TypedDict):
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes any shard of a dataset, and says what its files are."""
+    """Writer of the shards of a dataset."""
 
     dataset: Dataset
     folder: Path
@@ -58,7 +59,7 @@ class Writer:
     columns: Columns | None
 
     def __call__(self, number: int, /) -> list[Written]:
-        """Write a shard; what each of its files holds."""
+        """Write a shard; return the records of its files."""
         files = list[Written]()
         for name, data, samples in self._files(number):
             write_whole(self.folder / name, data)
@@ -68,33 +69,36 @@ class Writer:
         return files
 
     def note(self, number: int) -> Path:
-        """What says that a shard is done, until all are."""
+        """Return the path of the note that marks a shard as done."""
         return self.folder / f".{self._stem(number)}.json"
 
     def shards(self) -> int:
-        """How many shards there are."""
+        """Return the number of shards."""
         return -(-self.samples // self.shard)
 
     def _stem(self, number: int) -> str:
         return f"shard-{number:0{max(6, len(str(self.shards() - 1)))}d}"
 
     def _files(self, number: int) -> Iterator[tuple[str, bytes, int]]:
-        """The files of a shard (one, where they need not be cut): name, what is in it, how many
-        samples that is."""
+        """Yield the files of a shard: name, content, number of samples."""
         encoder = self._encoder()
-        held, size, pieces = list[Any](), encoder.end, 0
+        buffer, size, file_number = list[Any](), encoder.end, 0
 
         def file() -> tuple[str, bytes, int]:
-            piece = f"_{pieces:0{len(str(self.shard))}d}" if pieces else ""
-            return f"{self._stem(number)}{piece}.{encoder.suffix}", encoder.file(held), len(held)
+            piece = f"_{file_number:0{len(str(self.shard))}d}" if file_number else ""
+            return (
+                f"{self._stem(number)}{piece}.{encoder.suffix}",
+                encoder.file(buffer),
+                len(buffer),
+            )
 
         for position, sample in self._read(number):
-            data, more = encoder(position, sample)
-            if held and size + more > self.max_bytes:
+            data, added_bytes = encoder(position, sample)
+            if buffer and size + added_bytes > self.max_bytes:
                 yield file()
-                held, size, pieces = list[Any](), encoder.end, pieces + 1
-            held.append(data)
-            size += more
+                buffer, size, file_number = list[Any](), encoder.end, file_number + 1
+            buffer.append(data)
+            size += added_bytes
         yield file()
 
     def _encoder(self) -> Encoder:
@@ -104,6 +108,6 @@ class Writer:
 
     def _read(self, number: int) -> Iterator[tuple[int, Any]]:
         stop = min(self.samples, (number + 1) * self.shard)
-        for start in range(number * self.shard, stop, _READ):
-            places = np.arange(start, min(stop, start + _READ))
-            yield from zip(places.tolist(), self.dataset[places], strict=True)
+        for start in range(number * self.shard, stop, _READ_SIZE):
+            positions = np.arange(start, min(stop, start + _READ_SIZE))
+            yield from zip(positions.tolist(), self.dataset[positions], strict=True)

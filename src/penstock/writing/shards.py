@@ -1,11 +1,8 @@
-"""A dataset as shards: files of a fixed number of samples each, written by any number of workers,
-anywhere.
+"""Write a dataset as shards of a fixed number of samples, with any number of workers.
 
-Shard `s` holds the samples at positions `s * shard` to `(s + 1) * shard - 1`. It is a function of
-its number alone, so whoever writes it writes the same bytes. Every file is there whole or not at
-all, and so is the note that says that a
-shard is done: work that was killed goes on where it was, and ends with the files of undisturbed
-    work.
+Shard `s` holds the samples at positions `s * shard` to `(s + 1) * shard - 1`. A shard is a function
+of its number alone, so every worker writes the same bytes. Files, and the notes that mark shards as
+done, are written atomically. After a crash, writing resumes and ends with the same files.
 """
 
 from __future__ import annotations
@@ -46,32 +43,33 @@ def write(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> list[Path]:
-    """Write pass 0 of an indexed dataset into files of `shard` samples each; returns them, in
-    order.
+    """Write pass 0 of an indexed dataset into files of `shard` samples each.
 
-    `ps.read(folder)` gives the same samples. Of Arrow files it knows how long they are, and
-    `columns=["__key__"]` tells of which sources, epochs and indices each was made.
+    `ps.read(folder)` gives the same samples. For Arrow files it knows their lengths, and
+    `columns=["__key__"]` returns the sources, epochs and indices of each.
 
-    Called again after it was killed, it goes on with the shards that are not done. The same samples
-    give the same bytes, whoever wrote them, in however many tries. Shards of another dataset are
-    never written over.
+    A call after a crash resumes with the missing shards. The same samples give the same bytes,
+    regardless of the workers and the number of attempts. Shards of another dataset are never
+    overwritten.
 
     Args:
-        dataset: indexed, with an end. Functions in it run in the workers.
-        folder: where the shards go; on machines of a cluster, storage that all of them share.
+        dataset: indexed, with an end. Its functions run in the workers.
+        folder: the folder of the shards; on a cluster, storage that all machines share.
         format: "arrow" (mappings of one form, or arrays of one axis), "tar" (WebDataset: mappings
             of parts) or "jsonl" (rows).
-        shard: samples in a shard; the last one may have fewer.
-        max_bytes: a shard with more bytes is cut into several files. A worker holds a file in
-            memory, twice.
-        executor: who the workers are: "inline" (nobody else), "threads", "processes" or "ray".
-        workers: how many; one for each core, if nothing is said.
+        shard: samples per shard; the last one may have fewer.
+        max_bytes: a larger shard is cut into several files. A worker holds a file in memory, twice.
+        executor: "inline" (this thread), "threads", "processes" or "ray".
+        workers: the number of workers; by default one per core.
+
+    Returns:
+        The files, in order.
 
     Raises:
         IndexedError: for a dataset that is not indexed, or has no end.
-        ConfigError: for one without samples, and a folder that holds other shards.
+        ConfigError: for a dataset without samples, and a folder that holds other shards.
         DataError: for a sample that the format cannot hold; it names the sample.
-        StorageError: where the folder cannot be written to.
+        StorageError: if the folder cannot be written.
 
     >>> import tempfile, penstock as ps
     >>> ds = ps.from_sequence(["a cat", "a dog", "a fox"]).map(lambda text: {"text": text})
@@ -86,9 +84,10 @@ def write(
     chosen(executor, EXECUTORS, "executor={}")
     if place()[1] > 1:
         raise ConfigError(
-            "write on several ranks would write the same files on each: write them beforehand"
+            "write on several ranks would write the same files on each: write them on one rank, before "
+            "the run"
         )
-    most, per, samples = (
+    file_limit, samples_per_shard, samples = (
         whole(max_bytes, "max_bytes={}", 1),
         whole(shard, "shard={}", 1),
         len(dataset),
@@ -96,36 +95,39 @@ def write(
     if not samples:
         raise ConfigError("write: the dataset is empty")
     columns = columns_of(dataset) if format == "arrow" else None
-    writer = Writer(dataset, local(folder).absolute(), format, samples, per, most, columns)
+    writer = Writer(
+        dataset, local(folder).absolute(), format, samples, samples_per_shard, file_limit, columns
+    )
     with storage(writer.folder):
-        manifest = _begun(writer, _plan(writer))
-        done = _done(writer, manifest)
-    todo = [number for number in range(writer.shards()) if number not in done]
+        manifest = _read_or_begin_manifest(writer, _content_record(writer))
+        done = _finished_shards(writer, manifest)
+    missing = [number for number in range(writer.shards()) if number not in done]
     try:
         done |= zip(
-            todo, compute(f"write {folder}", "shards", writer, todo, executor, workers), strict=True
+            missing,
+            compute(f"write {folder}", "shards", writer, missing, executor, workers),
+            strict=True,
         )
     finally:
-        _sweep(writer, ".shard-*.tmp", "..shard*.tmp")
+        _delete(writer, ".shard-*.tmp", "..shard*.tmp")
     shards = [done[number] for number in range(writer.shards())]
-    if not all(_here(writer, files) for files in shards):
+    if not all(_exists(writer, files) for files in shards):
         raise StorageError(
-            f"{writer.folder}: shards that were written are not here; workers on other machines "
-            "must write to storage "
-            "that all of them and this process share"
+            f"{writer.folder}: shards that were written are missing; workers on other machines must "
+            "write to storage that this process shares"
         )
     if manifest.get("shards") != shards:
         write_whole(
             writer.folder / MANIFEST, json.dumps({**manifest, "shards": shards}, indent=1).encode()
         )
-    _sweep(writer, ".shard-*.json")
+    _delete(writer, ".shard-*.json")
     return [writer.folder / file["file"] for files in shards for file in files]
 
 
-def _plan(writer: Writer) -> dict[str, Any]:
-    """What the shards are of, as JSON: two with equal plans have equal bytes."""
+def _content_record(writer: Writer) -> dict[str, Any]:
+    """Return the content of the shards as JSON: equal records mean equal bytes."""
     dataset = writer.dataset
-    plan: dict[str, Any] = {
+    record: dict[str, Any] = {
         "version": _VERSION,
         "format": writer.format,
         "samples": writer.samples,
@@ -136,47 +138,51 @@ def _plan(writer: Writer) -> dict[str, Any]:
         "data": dataset.compiled.data,
         "code": dataset.compiled.code,
     }
-    return json.loads(json.dumps(plan))
+    return json.loads(json.dumps(record))
 
 
-def _begun(writer: Writer, plan: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that an earlier call left in the folder, if it is of these shards; or else a new
-    one."""
+def _read_or_begin_manifest(writer: Writer, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest of an earlier call for these shards, or begin a new one."""
     path = writer.folder / MANIFEST
     try:
-        found: dict[str, Any] = json.loads(world.disk.read(path))
+        manifest: dict[str, Any] = json.loads(world.disk.read(path))
     except FileNotFoundError:
         if _listed(writer, "shard-*"):
             raise ConfigError(
-                f"{writer.folder} holds shards, but no {MANIFEST} that says of what: give another "
+                f"{writer.folder} holds shards, but no {MANIFEST} that describes them: give another "
                 "folder"
             ) from None
-        write_whole(path, json.dumps(plan).encode())
-        return plan
+        write_whole(path, json.dumps(record).encode())
+        return record
     except ValueError as error:
-        raise DataError(f"it is damaged: delete the folder ({error})", where=str(path)) from error
-    then, now = ({name: one.get(name) for name in plan if name != "code"} for one in (found, plan))
-    if lines := difference(then, now):
-        said = "\n".join(f"  {line}" for line in lines[:20])
+        raise DataError(
+            f"the manifest is corrupted: delete the folder ({error})", where=str(path)
+        ) from error
+    before, now = (
+        {name: content.get(name) for name in record if name != "code"}
+        for content in (manifest, record)
+    )
+    if lines := difference(before, now):
+        differences = "\n".join(f"  {line}" for line in lines[:20])
         raise ConfigError(
-            f"{writer.folder} holds other shards:\n{said}\ngive another folder, or delete this one"
+            f"{writer.folder} holds other shards:\n{differences}\ngive another folder, or delete this one"
         )
-    for note in code_notes(found["code"], plan["code"]):
-        logging.getLogger("penstock").warning("%s was begun before: %s", writer.folder, note)
-    return found
+    for note in code_notes(manifest["code"], record["code"]):
+        logging.getLogger("penstock").warning("%s was begun earlier: %s", writer.folder, note)
+    return manifest
 
 
-def _done(writer: Writer, manifest: Mapping[str, Any]) -> dict[int, list[Written]]:
-    """The shards that are there, by their numbers."""
+def _finished_shards(writer: Writer, manifest: Mapping[str, Any]) -> dict[int, list[Written]]:
+    """Return the records of the complete shards, by shard number."""
     finished: list[list[Written]] = manifest.get("shards", [])
     done = dict(enumerate(finished))
     for note in _listed(writer, ".shard-*.json"):
         done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(world.disk.read(note))
-    return {number: files for number, files in done.items() if _here(writer, files)}
+    return {number: files for number, files in done.items() if _exists(writer, files)}
 
 
-def _here(writer: Writer, files: Sequence[Written]) -> bool:
-    """Whether the files of a shard are there, with the sizes that were noted."""
+def _exists(writer: Writer, files: Sequence[Written]) -> bool:
+    """Return whether the files of a shard exist with the recorded sizes."""
     try:
         return all(
             world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
@@ -192,8 +198,8 @@ def _listed(writer: Writer, pattern: str) -> list[Path]:
     ]
 
 
-def _sweep(writer: Writer, *patterns: str) -> None:
-    """Take away what was needed on the way, and what those left who were killed."""
+def _delete(writer: Writer, *patterns: str) -> None:
+    """Delete temporary files, including those of killed workers."""
     for pattern in patterns:
         for path in _listed(writer, pattern):
             world.disk.unlink(path)

@@ -1,4 +1,4 @@
-"""Rows as tables: Parquet and Arrow files of one schema."""
+"""Convert rows to Parquet and Arrow files of one schema."""
 
 from __future__ import annotations
 
@@ -8,52 +8,65 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
-from .exact import alike, culprit, keeps, retyped, typed, unfit
+from .exact import culprit, require_lossless, require_same_kind, retyped, typed, unfit
 
-_ROWS = 1_000  # rows made into a table at a time
+_CHUNK_ROWS = 1_000  # rows made into a table at a time
 
 
-def tables_of(rows: Iterable[Any], most: int, counts: Sequence[int] | None) -> Iterator[Any]:
-    """Tables of the rows of one file each: of at most `most` bytes, or of the counts asked for."""
-    source, begun = iter(rows), 0
+def tables_of(rows: Iterable[Any], max_bytes: int, counts: Sequence[int] | None) -> Iterator[Any]:
+    """Yield a table for each file, of at most `max_bytes`, or of the given numbers of rows.
+
+    Args:
+        rows: mappings.
+        max_bytes: the size limit of a table.
+        counts: the number of rows of each table, instead.
+
+    Raises:
+        DataError: if a row is not a mapping, or the values of a field have no common type.
+    """
+    source, row_count = iter(rows), 0
     if counts is not None:
         for count in counts:
             parts = [
-                _table(list(islice(source, min(_ROWS, count - done))), begun + done)
-                for done in range(0, count, _ROWS)
+                _table(list(islice(source, min(_CHUNK_ROWS, count - offset))), row_count + offset)
+                for offset in range(0, count, _CHUNK_ROWS)
             ]
-            begun += count
-            yield _joined(parts)
+            row_count += count
+            yield _concatenate(parts)
         return
-    held, size = list[Any](), 0
-    while chunk := list(islice(source, _ROWS)):
-        table = _table(chunk, begun)
-        begun += len(chunk)
+    parts_of_file, size = list[Any](), 0
+    while chunk := list(islice(source, _CHUNK_ROWS)):
+        table = _table(chunk, row_count)
+        row_count += len(chunk)
         while len(table):
-            fits = _fitting(table, most - size, at_least=not held)
-            if fits:
-                held.append(table.slice(0, fits))
-                size += held[-1].nbytes
-                table = table.slice(fits)
+            fitting = _count_fitting(table, max_bytes - size, nonempty=not parts_of_file)
+            if fitting:
+                parts_of_file.append(table.slice(0, fitting))
+                size += parts_of_file[-1].nbytes
+                table = table.slice(fitting)
             if len(table):
-                yield _joined(held)
-                held, size = [], 0
-    if held:
-        yield _joined(held)
+                yield _concatenate(parts_of_file)
+                parts_of_file, size = [], 0
+    if parts_of_file:
+        yield _concatenate(parts_of_file)
 
 
-def _fitting(table: Any, room: int, at_least: bool) -> int:
-    """How many of the first rows of a table take at most so many bytes; one, where a file would
-    else stay empty."""
+def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
+    """Return the number of first rows of a table that fit into so many bytes, by bisection.
+
+    At least one if `nonempty`, so that no file stays empty.
+    """
     low, high = 0, len(table)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if table.slice(0, middle).nbytes <= room else (low, middle - 1)
-    return max(low, int(at_least))
+        low, high = (
+            (middle, high) if table.slice(0, middle).nbytes <= max_bytes else (low, middle - 1)
+        )
+    return max(low, int(nonempty))
 
 
 def _table(rows: list[Any], first: int) -> Any:
-    """A table of these rows; the number of the first of them is for errors."""
+    """Return a table of these rows; `first` is the number of the first one, for errors."""
     for number, row in enumerate(rows, first):
         if not isinstance(row, Mapping):
             raise DataError(
@@ -66,60 +79,75 @@ def _table(rows: list[Any], first: int) -> Any:
         values = retyped([row.get(name) for row in rows])
         try:
             columns[name] = typed(values)
-            alike(values, columns[name].type)
-            pa.field(name, columns[name].type)  # names can be no UTF-8, too
+            require_same_kind(values, columns[name].type)
+            pa.field(name, columns[name].type)  # raises for names that are not UTF-8
         except unfit() as error:
-            bad = culprit(values)
-            where = f"rows from {first} on" if bad is None else f"row {first + bad}"
+            culprit_index = culprit(values)
+            where = (
+                f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
+            )
             raise DataError(
                 f"the field {name!r} cannot be one column: {error}", where=where
             ) from error
     return pa.table(columns)
 
 
-def _joined(tables: list[Any]) -> Any:
-    whole = tables[0].schema
+def _concatenate(tables: list[Any]) -> Any:
+    schema = tables[0].schema
     for table in tables[1:]:
-        whole = unified(whole, table.schema)
-    return arrow().concat_tables([under(table, whole) for table in tables])
+        schema = merge_schemas(schema, table.schema)
+    return arrow().concat_tables([conform(table, schema) for table in tables])
 
 
-def unified(one: Any, other: Any) -> Any:
-    """A schema that holds the columns of two."""
-    return _tried(lambda: arrow().unify_schemas([one, other], promote_options="permissive"))
+def merge_schemas(one: Any, other: Any) -> Any:
+    """Return a schema with the columns of both.
+
+    Raises:
+        DataError: if a column has incompatible types.
+    """
+    return _with_type_error(
+        lambda: arrow().unify_schemas([one, other], promote_options="permissive")
+    )
 
 
-def _tried(work: Callable[[], Any]) -> Any:
+def _with_type_error(convert: Callable[[], Any]) -> Any:
     try:
-        return work()
+        return convert()
     except unfit() as error:
         raise DataError(
             f"a field has one type in some rows and another in others: {error}"
         ) from error
 
 
-def under(table: Any, schema: Any) -> Any:
-    """The table with the columns and types of a schema, nothing of it lost; what it lacks is
-    null."""
+def conform(table: Any, schema: Any) -> Any:
+    """Return a table with the columns and types of a schema; missing columns are null.
+
+    Raises:
+        DataError: if a value would change.
+    """
     empty: Any = schema.empty_table()
 
-    def made() -> Any:
+    def converted() -> Any:
         for name, column in zip(table.column_names, table.columns, strict=True):
             for array in column.chunks:
-                keeps(array, schema.field(name).type)
+                require_lossless(array, schema.field(name).type)
         return arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
 
-    return _tried(made)
+    return _with_type_error(converted)
 
 
-def encoded(table: Any, save: str, codec: str) -> bytes:
-    """A table as a file."""
+def encode_table(table: Any, format: str, codec: str) -> bytes:
+    """Return the bytes of a table file.
+
+    Raises:
+        DataError: if the format cannot hold the table.
+    """
     pa: Any = arrow()
     sink = pa.BufferOutputStream()
-    if save == "parquet":
+    if format == "parquet":
         try:
             arrow("pyarrow.parquet").write_table(table, sink, compression=codec)
-        except pa.ArrowNotImplementedError as error:  # mappings without keys
+        except pa.ArrowNotImplementedError as error:  # for mappings without keys
             raise DataError(f"the rows cannot be written as Parquet: {error}") from error
     else:
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
@@ -128,12 +156,12 @@ def encoded(table: Any, save: str, codec: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def decoded(data: bytes, save: str) -> Any:
-    """The table of such a file."""
+def decode_table(data: bytes, format: str) -> Any:
+    """Return the table in the bytes of a file."""
     pa: Any = arrow()
     source = pa.py_buffer(data)
     return (
         arrow("pyarrow.parquet").read_table(source)
-        if save == "parquet"
+        if format == "parquet"
         else pa.ipc.open_file(source).read_all()
     )

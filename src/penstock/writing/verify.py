@@ -1,5 +1,4 @@
-"""Whether files can be read, all of them: every sample, every checksum, every digest of a
-manifest."""
+"""Verify files: read every sample, and compare every checksum and digest."""
 
 from __future__ import annotations
 
@@ -23,15 +22,20 @@ from ..sources.paths import find
 from ..sources.saved_dataset import MANIFEST, is_saved_dataset
 from ..types import Source
 
-_ROWS = 1_000  # samples of a job
+_JOB_SAMPLES = 1_000
 _CHUNK = 8 << 20
-_MOST = 100  # problems that are kept of a file
+_MAX_PROBLEMS = 100  # listed per file
 _NUMBERED = re.compile(r"\b(rows?|samples?|records?|lines?|documents?) [\d,]+")
 
 
 class Problem(NamedTuple):
-    """What is wrong: in which file, with which sample of it (None: with the file), what is said of
-    it."""
+    """A problem of a file.
+
+    Attributes:
+        file: the file.
+        row: the sample in it; `None` if the file itself is damaged.
+        message: the error.
+    """
 
     file: str
     row: int | None
@@ -39,8 +43,14 @@ class Problem(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """One kind of problem in one file: how many samples have it (0: the file itself), from which to
-    which, and what is said of the first.
+    """All problems of one kind in one file.
+
+    Attributes:
+        file: the file.
+        samples: the number of damaged samples; 0 if the file itself is damaged.
+        first: the first damaged sample.
+        last: the last damaged sample.
+        message: the error of the first.
     """
 
     file: str
@@ -52,8 +62,16 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a check: what was checked, and its problems. `more` counts problems that are
-    not listed; `damage` counts all of them, by file and kind.
+    """Result of `verify`.
+
+    Attributes:
+        files: the number of files.
+        rows: the number of samples.
+        bytes: the size of all files.
+        digests: the number of digests compared.
+        problems: the listed problems.
+        more: the number of problems that are not listed.
+        damage: all problems, grouped by file and kind.
     """
 
     files: int
@@ -66,7 +84,7 @@ class Verified:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether there are no problems."""
         return not self.problems
 
 
@@ -77,22 +95,20 @@ def verify(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> Verified:
-    """Read every sample of files, which compares their checksums where there are any, and compare
-    the digests that `penstock.write` noted.
+    """Read every sample of files, and compare checksums and the digests of `penstock.write`.
 
-    Nothing that is wrong stops it: the rest is looked at too. What is made of the files on the way
-        (indexes, copies) is
-    kept where `penstock.read` finds it.
+    Problems do not stop it. Indexes and copies made on the way are stored where `penstock.read`
+    finds them.
 
     Args:
         paths: as `penstock.read` takes them.
-        format: what the files are, where their names do not tell.
+        format: the format of the files, if their names do not show it.
         cache: the folder for indexes and copies.
-        executor: who reads: "inline", "threads", "processes" or "ray".
-        workers: how many; one for each core, if nothing is said.
+        executor: "inline", "threads", "processes" or "ray".
+        workers: the number of workers; by default one per core.
 
     Raises:
-        ConfigError: for paths that are not there.
+        ConfigError: for paths that do not exist.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,55 +116,58 @@ def verify(
     ...     verify(f"{folder}/a.jsonl").problems[0].row
     1
     """
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    found, problems = find(given), list[Problem]()
+    path_list = [paths] if isinstance(paths, str | Path) else list(paths)
+    files, problems = find(path_list), list[Problem]()
     digests = [
-        each
-        for path in given
+        entry
+        for path in path_list
         if is_saved_dataset(path)
-        for each in _manifest(Path(path).expanduser())
+        for entry in _recorded_digests(Path(path).expanduser())
     ]
-    for bad in compute("compare digests", "files", _digest, digests, executor, workers):
-        problems += bad
-    together, alone = list[Problem](), list[Problem]()
-    sources = [_opened(given, format, cache, together)]
-    if together and len(found) > 1:  # one by one, to tell which of them it is
-        sources = [_opened([path], format, cache, alone) for path in found]
-    problems += alone or together
+    for file_problems in compute(
+        "compare digests", "files", _check_digest, digests, executor, workers
+    ):
+        problems += file_problems
+    joint_problems, single_problems = list[Problem](), list[Problem]()
+    sources = [_open(path_list, format, cache, joint_problems)]
+    if joint_problems and len(files) > 1:  # open them one by one, to find the damaged ones
+        sources = [_open([path], format, cache, single_problems) for path in files]
+    problems += single_problems or joint_problems
     sources = [source for source in sources if source is not None]
-    jobs = [(source, start) for source in sources for start in range(0, len(source), _ROWS)]
-    looked = compute("read samples", "thousands", _read, jobs, executor, workers)
-    problems += [problem for some in looked for problem in some]
-    size = sum(world.store.stat(str(path)).size for path in found)
-    kept = _some(problems)
+    jobs = [(source, start) for source in sources for start in range(0, len(source), _JOB_SAMPLES)]
+    job_problems = compute("read samples", "thousands", _check_job, jobs, executor, workers)
+    problems += [problem for group in job_problems for problem in group]
+    size = sum(world.store.stat(str(path)).size for path in files)
+    listed = _first_of_each_file(problems)
     rows = sum(len(source) for source in sources)
-    damage = tuple(_summary(problems))
-    return Verified(len(found), rows, size, len(digests), kept, len(problems) - len(kept), damage)
+    damage = tuple(_group(problems))
+    return Verified(
+        len(files), rows, size, len(digests), listed, len(problems) - len(listed), damage
+    )
 
 
-def _some(problems: list[Problem]) -> list[Problem]:
-    """Of every file the first ones, once each."""
+def _first_of_each_file(problems: list[Problem]) -> list[Problem]:
+    """Return the first distinct problems of every file."""
     by_file: dict[str, list[Problem]] = {}
     for problem in dict.fromkeys(problems):
         by_file.setdefault(problem.file, []).append(problem)
-    return [problem for some in by_file.values() for problem in some[:_MOST]]
+    return [problem for group in by_file.values() for problem in group[:_MAX_PROBLEMS]]
 
 
-def _summary(problems: list[Problem]) -> Iterator[Damage]:
-    """The problems of each file of one kind together: those that differ in nothing but the number
-    of the sample."""
+def _group(problems: list[Problem]) -> Iterator[Damage]:
+    """Group the problems of each file whose messages differ only in the sample number."""
     kinds = dict[tuple[str, str], list[Problem]]()
     for problem in dict.fromkeys(problems):
         kind = _NUMBERED.sub(r"\1", problem.message)
         kinds.setdefault((problem.file, kind), []).append(problem)
-    for (file, _), some in kinds.items():
-        rows = [problem.row for problem in some if problem.row is not None]
+    for (file, _), group in kinds.items():
+        rows = [problem.row for problem in group if problem.row is not None]
         yield Damage(
-            file, len(rows), min(rows, default=None), max(rows, default=None), some[0].message
+            file, len(rows), min(rows, default=None), max(rows, default=None), group[0].message
         )
 
 
-def _opened(
+def _open(
     paths: Sequence[str | Path],
     format: str | None,
     cache: str | Path | None,
@@ -165,58 +184,59 @@ def _opened(
         return None
 
 
-def _manifest(folder: Path) -> list[tuple[Path, str]]:
-    """The files of a folder that was written by `penstock.write`, and the digests that were noted
-    of them."""
+def _recorded_digests(folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of a folder written by `penstock.write`, and their digests."""
     try:
-        found: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST))
-        shards: list[list[dict[str, Any]]] = found.get("shards") or []
+        manifest: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST))
+        shards: list[list[dict[str, Any]]] = manifest.get("shards") or []
         return [
             (folder / Path(str(file["file"])).name, str(file["digest"]))
             for shard in shards
             for file in shard
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # opening the folder says what is wrong with it
+        return []  # opening the folder raises the error
 
 
-def _digest(noted: tuple[Path, str]) -> list[Problem]:
-    path, digest = noted
-    hashed = hashlib.blake2b(digest_size=16)
+def _check_digest(record: tuple[Path, str]) -> list[Problem]:
+    path, digest = record
+    hasher = hashlib.blake2b(digest_size=16)
     try:
         size = world.store.stat(str(path)).size
-        for at in range(0, size, _CHUNK):
-            hashed.update(world.store.read(str(path), at, min(_CHUNK, size - at)))
+        for offset in range(0, size, _CHUNK):
+            hasher.update(world.store.read(str(path), offset, min(_CHUNK, size - offset)))
     except OSError as error:
         return [Problem(str(path), None, f"{error.strerror or error}")]
-    if hashed.hexdigest() == digest:
+    if hasher.hexdigest() == digest:
         return []
     return [
         Problem(
             str(path),
             None,
-            "its bytes are not those that were written: their digest is another one",
+            "its bytes changed after it was written: the digest differs",
         )
     ]
 
 
-def _read(job: tuple[Source, int]) -> list[Problem]:
-    """What is wrong with so many samples of a source."""
+def _check_job(job: tuple[Source, int]) -> list[Problem]:
+    """Return the problems of one job: a range of samples of a source."""
     source, start = job
-    indices = np.arange(start, min(start + _ROWS, len(source)))
+    indices = np.arange(start, min(start + _JOB_SAMPLES, len(source)))
     try:
         source.read(indices)
     except Exception:
         return [
-            problem for index in indices.tolist() if (problem := _one(source, index)) is not None
+            problem
+            for index in indices.tolist()
+            if (problem := _check_sample(source, index)) is not None
         ]
     return []
 
 
-def _one(source: Source, index: int) -> Problem | None:
+def _check_sample(source: Source, index: int) -> Problem | None:
     try:
         source.read(np.asarray([index]))
-    except Exception as error:  # whatever it is, this sample cannot be read
+    except Exception as error:  # any error means that this sample is unreadable
         file, row = source.place(index) if isinstance(source, Chain) else ("", index)
         return Problem(str(file), row, str(error) or type(error).__name__)
     return None

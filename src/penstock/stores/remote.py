@@ -1,5 +1,4 @@
-"""Paths of what lies in a store: as paths of this machine, but that they ask the store where those
-ask the disk."""
+"""Remote objects as `pathlib` paths and as seekable files."""
 
 from __future__ import annotations
 
@@ -25,38 +24,82 @@ from ..engine.base.urls import (
     without_digest,
 )
 from ..errors import ConfigError
-from .file import FarFile
 
 _Local = type(Path())
-_EMPTY = re.compile(
-    r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])"
-)  # a scheme, or a slash with an empty name behind it
-_spelled: Callable[[Any], str] = cast("Any", _Local).__str__
+# A scheme, or a slash before an empty folder name.
+_EMPTY = re.compile(r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])")
+_local_str: Callable[[Any], str] = cast("Any", _Local).__str__
 
 
-def _held(part: Any) -> Any:
-    """A part of a path in which `pathlib` leaves empty names of folders, and of the host of HDFS,
-    where they are."""
-    return _EMPTY.sub(_named, part) if isinstance(part, str) else part
+def _mark_empty_parts(part: Any) -> Any:
+    """Mark empty folder names and empty HDFS hosts, which `pathlib` would drop."""
+    return _EMPTY.sub(_marked, part) if isinstance(part, str) else part
 
 
-def _named(found: re.Match[str]) -> str:
+def _marked(match: re.Match[str]) -> str:
     return (
         "/\0"
-        if found[0] == "/"
-        else f"{found[0][:-1]}\0/"
-        if found[0].endswith("hdfs:///")
-        else found[0]
+        if match[0] == "/"
+        else f"{match[0][:-1]}\0/"
+        if match[0].endswith("hdfs:///")
+        else match[0]
     )
 
 
-def _many(name: str) -> bool:
-    """Whether a name may mean several."""
+def _is_pattern(name: str) -> bool:
+    """Return whether a name may match several objects."""
     return "{" in name or is_glob(name)
 
 
+class FarFile(io.RawIOBase):
+    """A remote object as a seekable binary file; it holds no connection between reads.
+
+    >>> FarFile("data:,x").readable()
+    True
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._path, self._offset = name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def size(self) -> int:
+        """Return the size of the object in bytes."""
+        return seams.world.store.stat(self._path).size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset}.get(whence)
+        self._offset = offset + (self.size() if base is None else base)
+        return self._offset
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = seams.world.store.read(
+            self._path,
+            self._offset,
+            None if size is None or size < 0 else size,  # pyright: ignore[reportUnnecessaryComparison]
+        )
+        self._offset += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 class Far(_Local):
-    """A URL as a path. What it shows of itself holds no password and no signature.
+    """A URL as a path; its text never contains a password or a signature.
 
     >>> path = Far("s3:/bucket/a/b.jsonl.gz")
     >>> str(path), path.name, str(path.parent), str(path.with_name("c.tar")), str(path.absolute())
@@ -70,27 +113,29 @@ class Far(_Local):
     __slots__ = ()
 
     def __new__(cls, *parts: Any) -> Self:
-        return super().__new__(cls, *map(_held, parts))
+        return super().__new__(cls, *map(_mark_empty_parts, parts))
 
     if sys.version_info >= (3, 12):
 
         def __init__(self, *parts: Any) -> None:
-            super().__init__(*map(_held, parts))
+            super().__init__(*map(_mark_empty_parts, parts))
 
     def __truediv__(self, key: Any) -> Self:
-        marked = parted(str(self))[1] and scheme_of(str(self)) not in (
-            "http",
-            "https",
-        )  # where there are no folders
-        return type(self)(self._below(key)) if marked else super().__truediv__(_held(key))
+        # HTTP has no folders that a login belongs to.
+        has_login = parted(str(self))[1] and scheme_of(str(self)) not in ("http", "https")
+        return (
+            type(self)(self._child(key))
+            if has_login
+            else super().__truediv__(_mark_empty_parts(key))
+        )
 
-    def _below(self, path: Any) -> str:
-        """What is called so in this folder, asked for by who asks for the folder."""
-        bare, mark = parted(str(self))
-        return f"{bare}/{path}{mark}"
+    def _child(self, path: Any) -> str:
+        """Return the name of a child, with the login digest of this folder."""
+        url, login = parted(str(self))
+        return f"{url}/{path}{login}"
 
     def __str__(self) -> str:
-        return spelled_out(_spelled(self)).replace("\0", "")
+        return spelled_out(_local_str(self)).replace("\0", "")
 
     @property
     def name(self) -> str:
@@ -104,7 +149,7 @@ class Far(_Local):
 
     def __reduce__(self) -> Any:
         known = getattr(seams.world.store, "known", None)
-        return _revived, (str(self), None if known is None else known(str(self)))
+        return _unpickle, (str(self), None if known is None else known(str(self)))
 
     def absolute(self) -> Far:
         return self
@@ -119,7 +164,7 @@ class Far(_Local):
         return self.is_file() or self.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        if _many(str(self)):
+        if _is_pattern(str(self)):
             return False
         try:
             seams.world.store.stat(str(self))
@@ -128,7 +173,7 @@ class Far(_Local):
         return True
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        if _many(str(self)) or scheme_of(str(self)) in ("http", "https"):
+        if _is_pattern(str(self)) or scheme_of(str(self)) in ("http", "https"):
             return False
         holds = getattr(seams.world.store, "holds", None)
         return False if holds is None else holds(str(self))
@@ -142,7 +187,7 @@ class Far(_Local):
         **more: Any,
     ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         if set(mode) - set("rbt"):
-            raise OSError(errno.EROFS, "what lies in a store is only read", str(self))
+            raise OSError(errno.EROFS, "remote objects are read-only", str(self))
         raw = FarFile(str(self))
         if "b" in mode and buffering == 0:
             return raw
@@ -152,17 +197,17 @@ class Far(_Local):
     def glob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if scheme_of(str(self)) in ("http", "https"):
             return iter(())
-        return (Far(entry.path) for entry in seams.world.store.list(self._below(pattern)))
+        return (Far(entry.path) for entry in seams.world.store.list(self._child(pattern)))
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = seams.world.store.list(self._below("**"))
+        entries = seams.world.store.list(self._child("**"))
         return (
-            path for path in (Far(entry.path) for entry in found) if fnmatch(path.name, pattern)
+            path for path in (Far(entry.path) for entry in entries) if fnmatch(path.name, pattern)
         )
 
 
-def _revived(name: str, known: Any) -> Far:
-    """A path in another process, which is told there what is known of it here."""
+def _unpickle(name: str, known: Any) -> Far:
+    """Recreate a path in another process, with what the sender knew of its URL."""
     learn = getattr(seams.world.store, "learn", None)
     if known is not None and learn is not None:
         learn(name, known)
@@ -170,7 +215,13 @@ def _revived(name: str, known: Any) -> Far:
 
 
 def located(path: str | Path) -> Path:
-    """The path that a user means: of this machine, or of a store.
+    """Return a path or URL as a local `Path` or a remote path.
+
+    Args:
+        path: a local path, a `file:` URL, or the URL of a remote object.
+
+    Raises:
+        ConfigError: for a URL that cannot be read.
 
     >>> located("memory://a/b.jsonl"), located("file:///a/b"), located("a/b")
     (Far('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
@@ -178,8 +229,8 @@ def located(path: str | Path) -> Path:
     if isinstance(path, Far) or not is_far(path):
         return path if isinstance(path, Far) else local(path)
     text = str(path)
-    if why := refused(text):
-        raise ConfigError(why)
+    if reason := refused(text):
+        raise ConfigError(reason)
     name = open_name(text)
     if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(
         text
@@ -189,40 +240,45 @@ def located(path: str | Path) -> Path:
 
 
 def beside(file: str | Path, path: str) -> str:
-    """A path that is written in a file, from where that file is. In a store it is resolved as a
-    link of a page is: it stays there, whatever it begins with, and is asked for with the login that
-    the file was, but not by its signature.
+    """Resolve a path written in a file against the location of that file.
+
+    Remote paths resolve like links of a web page. The result stays in the same store, even if
+    `path` begins with a slash, and uses the login of the file but not its signature.
+
+    Args:
+        file: the path or URL of the file that contains `path`.
+        path: an absolute or relative path, or a URL, which is returned unchanged.
 
     >>> beside("s3://bucket/a/b/mix.yaml", "../x.jsonl"), beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
     ('s3://bucket/a/x.jsonl', 's3://bucket/data/*.jsonl')
     """
     if path.startswith("~") or is_url(path):
         return path
-    there = located(file).absolute()
-    if not isinstance(there, Far):
-        return str(there.parent / path)
+    base = located(file).absolute()
+    if not isinstance(base, Far):
+        return str(base.parent / path)
     known = getattr(seams.world.store, "known", None)
-    root, place, *folders = str(there.parent).replace("://", ":/", 1).split("/")
-    if known is not None and (found := known(str(there))) is not None:
-        place = re.split("[/?#]", found.full.split("://", 1)[1], maxsplit=1)[0]
+    root, host, *folders = str(base.parent).replace("://", ":/", 1).split("/")
+    if known is not None and (entry := known(str(base))) is not None:
+        host = re.split("[/?#]", entry.full.split("://", 1)[1], maxsplit=1)[0]
     parts = list[str]() if path.startswith("/") else folders
     for part in path.split("/"):
         parts = parts[:-1] if part == ".." else [*parts, part] if part not in ("", ".") else parts
-    return "/".join([f"{root}/", place, *parts])
+    return "/".join([f"{root}/", host, *parts])
 
 
 def at(name: str) -> Path:
-    """The path of a name that a store, or this machine, gave."""
+    """Return a name from a store listing as a local or remote path."""
     return Far(name) if is_far(name) else Path(name)
 
 
 def told(path: str | Path) -> str:
-    """A path as it was given, but for what is secret in it."""
+    """Return the text of a path without its secrets."""
     return str(located(path)) if is_far(path) else str(path)
 
 
 def is_far(path: str | Path) -> bool:
-    """Whether this lies in a store.
+    """Return whether a path or URL names a remote object.
 
     >>> is_far("s3://bucket/x"), is_far("file:///x"), is_far("c:/x"), is_far("a/b")
     (True, False, False, False)

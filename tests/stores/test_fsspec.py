@@ -15,9 +15,9 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, beside, general
+from penstock.stores import Stores, beside, fsspec_client
 from penstock.stores import blocks as module
-from penstock.stores.asking import Asking
+from penstock.stores.retries import RetryingClients
 
 fsspec: Any = pytest.importorskip("fsspec")
 
@@ -48,12 +48,12 @@ def test_nothing_is_kept_of_what_changed_since(
 
 
 def test_what_counts_as_an_etag() -> None:
-    assert general._found("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
+    assert fsspec_client._object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_client_is_of_one_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (object(), url))
-    asking = Asking(lambda name: name)
+    asking = RetryingClients(lambda name: name)
     one, other, again = (asking._client(f"github://o:{repo}@main/x") for repo in ("a", "b", "a"))  # pyright: ignore[reportPrivateUsage]
     assert one is again is not other
 
@@ -141,7 +141,7 @@ def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> No
     again = Stores(seams.LocalStore())
     with seams.pretend(store=again):
         again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
-        with pytest.raises(ConfigError, match="give it whole"):
+        with pytest.raises(ConfigError, match="give the full URL"):
             find(found[1])
 
 
@@ -149,5 +149,5 @@ def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.M
     memory.pipe_file("/d/x.jsonl", b"{}\n")
     told = type(memory).info
     monkeypatch.setattr(type(memory), "info", lambda self, path: {**told(self, path), "size": None})
-    with pytest.raises(StorageError, match="does not tell how large memory://d/x.jsonl is"):
+    with pytest.raises(StorageError, match="does not report the size of memory://d/x.jsonl"):
         ps.read("memory://d/x.jsonl")

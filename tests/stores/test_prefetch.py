@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.engine.base import seams
 from penstock.stores import Range, Stores
-from penstock.stores.ahead import Ahead, joined
+from penstock.stores.prefetch import Prefetcher, merge_ranges
 
 from . import servers
 
@@ -133,38 +133,38 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
             return data[wanted.start : wanted.stop]
 
         with seams.pretend(sched=Sched()):
-            ahead = Ahead(ask)
+            prefetcher = Prefetcher(ask)
             for _ in range(30):
                 spans = [sorted(dice.sample(range(5_001), 2)) for _ in range(dice.randint(1, 5))]
                 if dice.random() < 0.5:
-                    ahead.begin(Range("a", *span) for span in spans)
+                    prefetcher.begin(Range("a", *span) for span in spans)
                 elif dice.random() < 0.05:
-                    ahead.forget("a")
+                    prefetcher.forget("a")
                 else:
                     for start, stop in spans:
                         try:
-                            assert bytes(ahead.read(Range("a", start, stop))) == data[start:stop]
+                            assert bytes(prefetcher.read(Range("a", start, stop))) == data[start:stop]
                         except OSError as error:
                             assert str(error) == "lost"
 
 
 def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stores.ahead._HELD", 1_000)
+    monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
     with seams.pretend(sched=Sched()):
-        ahead = Ahead(lambda wanted: bytes(wanted.stop - wanted.start))
-        assert ahead.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
-        assert not ahead.begin([Range("a", 5_000, 5_500)])
-        assert not ahead.begin([Range("b", 0, 200)])
-        assert ahead.begin(
+        prefetcher = Prefetcher(lambda wanted: bytes(wanted.stop - wanted.start))
+        assert prefetcher.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
+        assert not prefetcher.begin([Range("a", 5_000, 5_500)])
+        assert not prefetcher.begin([Range("b", 0, 200)])
+        assert prefetcher.begin(
             [Range("b", 0, 200)], now=True
         )  # what waits for the longest time is let go of
-        assert ahead.begin([Range("b", 0, 200), Range("a", 500, 590)])
-        assert not ahead.begin([Range("a", 0, 90), Range("a", 5_000, 5_500)])
-        assert ahead.begin([Range("a", 5_000, 5_500)], now=True)
+        assert prefetcher.begin([Range("b", 0, 200), Range("a", 500, 590)])
+        assert not prefetcher.begin([Range("a", 0, 90), Range("a", 5_000, 5_500)])
+        assert prefetcher.begin([Range("a", 5_000, 5_500)], now=True)
 
 
 def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stores.ahead._HELD", 1_000)
+    monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
     asked = list[Range]()
 
     def ask(wanted: Range) -> bytes:
@@ -172,17 +172,17 @@ def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
         return bytes(wanted.stop - wanted.start)
 
     with seams.pretend(sched=Sched()):
-        assert Ahead(ask).begin([Range("a", n, n + 300) for n in range(0, 9_000, 400)])
+        assert Prefetcher(ask).begin([Range("a", n, n + 300) for n in range(0, 9_000, 400)])
     assert len(asked) == 3
 
 
 def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
     """The last dataset over a store may be collected by a thread while another one opens the next."""
-    ahead = Ahead(lambda wanted: b"")
+    prefetcher = Prefetcher(lambda wanted: b"")
 
     class LetGo(Pool):
         def submit(self, task: Any, /) -> Future[Any]:
-            ahead.close()
+            prefetcher.close()
             found: Future[Any] = Future()
             assert found.cancel()
             return found
@@ -194,11 +194,11 @@ def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
             return next(pools)
 
     with seams.pretend(sched=Pools()):
-        assert ahead.each(lambda item: 2 * item, range(5)) == [0, 2, 4, 6, 8]
+        assert prefetcher.each(lambda item: 2 * item, range(5)) == [0, 2, 4, 6, 8]
 
 
 def test_ranges_are_joined() -> None:
-    assert joined([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
+    assert merge_ranges([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
 
 
 def test_ranks_of_a_node_list_once(
@@ -225,20 +225,20 @@ def test_ranks_of_a_node_list_once(
 def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is written beside has another name for a moment, and is gone when it is looked at."""
     from penstock.engine.base import machine
-    from penstock.stores import shared
-    from penstock.stores.client import Found
+    from penstock.stores import listings
+    from penstock.stores.client import ObjectInfo
 
     class Fleeting(seams.LocalDisk):
         def list(self, folder: Path, /) -> list[str]:
             return [".of-another.tmp", *super().list(folder)]
 
-    asked, found = list[int](), [Found("s3://a/b", 7, "etag")]
+    asked, found = list[int](), [ObjectInfo("s3://a/b", 7, "etag")]
     monkeypatch.setenv("WORLD_SIZE", "2")
     with seams.pretend(disk=Fleeting()):
         for process in (1_000_000, 1_000_001):
             monkeypatch.setattr(machine, "process", lambda process=process: process)
             assert (
-                shared.once(["s3://a/*"], lambda process=process: asked.append(process) or found)
+                listings.shared_listing(["s3://a/*"], lambda process=process: asked.append(process) or found)
                 == found
             )
     assert asked == [1_000_000]
