@@ -106,7 +106,7 @@ def test_the_same_mixtures_without_the_fault_are_taken() -> None:
 
 
 def test_inputs_of_mixtures_are_checked() -> None:
-    refused(lambda: ps.mix({}), "at least one source", "{name: dataset")
+    refused(lambda: ps.mix({}), "give at least one", "{name: dataset")
     refused(lambda: ps.mix({"a": numbers(3), "hole": numbers(0)}), "'hole'", "empty", "weight 0")
     refused(lambda: ps.mix({"a": WRONG}), "'a'", "list", "ps.from_sequence")
     late = ps.Schedule([(0, {"a": 1, "hole": 0}), (99, {"a": 1, "hole": 1})])

@@ -58,7 +58,8 @@ def test_a10_all_rows_of_a_file_changed(tmp_path: Path) -> None:
     state = states(lambda: ps.read(written(tmp_path / "a", ROWS, 1), name="docs"))
     other = written(tmp_path / "b", ROWS[::-1], 1)
     with pytest.raises(
-        ps.StateError, match="other data under the same names:\n  'docs': other rows"
+        ps.StateError,
+        match="differs from the data of the state, under the same names:\n  'docs': other rows",
     ):
         load(ps.read(other, name="docs"), state)
 
@@ -340,7 +341,7 @@ def test_a_right_position_in_a_wrong_order_does_not_pass() -> None:
     loader = ps.Loader(make(2))
     next(iter(loader))
     before = loader.state_dict()
-    with pytest.raises(ps.StateError, match="other samples lead up to it"):
+    with pytest.raises(ps.StateError, match="the samples before it differ"):
         loader.load_state_dict(forged)
     assert loader.state_dict() == before
 
@@ -532,11 +533,11 @@ KINDS: dict[str, Callable[[list[int]], ps.Dataset]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_in_another_order_are_refused_and_equal_rows_load_in_silence(kind: str) -> None:
     make = KINDS[kind]
-    with pytest.raises(ps.StateError, match=r"other (rows|values)\n.*needs a seed"):
+    with pytest.raises(ps.StateError, match=r"other (rows|values)\n.*seed a shuffle"):
         load(shuffled(make)(), states(shuffled(make)))
     assert load(make([*range(1_000)]), states(lambda: make([*range(1_000)]))).notes == []
     loader = load(shuffled(make)(), states(shuffled(make)), on_mismatch="adopt")
-    assert "taken all the same" in loader.notes[0]
+    assert "adopted anyway" in loader.notes[0]
 
 
 def test_rows_are_read_when_a_state_is_made_and_not_from_the_object_of_the_run() -> None:

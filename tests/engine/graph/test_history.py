@@ -107,7 +107,7 @@ def test_weights_of_a_nested_mixture_that_ends() -> None:
         check(ds, loader, past)
     with ps.Loader(ds) as loader:
         past = steps(loader, 40)
-        with pytest.raises(ps.ConfigError, match="the past is fixed"):
+        with pytest.raises(ps.ConfigError, match="the past cannot change"):
             loader.set_weights({"a": 9, "b": 1}, at=drawn - 1)
         assert loader.set_weights({"a": 9, "b": 1}, at=drawn + 9) == drawn + 9
         check(ds, loader, past)

@@ -106,7 +106,7 @@ def test_a_log_of_several_lives_is_read_in_order() -> None:
         5,
         {"position": 13},
     ):
-        with pytest.raises(ps.StateError, match="no record"):
+        with pytest.raises(ps.StateError, match="not a record"):
             from_log([*log, wrong])
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     loader.settle("0:1", "trained")
     with pytest.raises(ps.StateError):
         ps.Loader(ps.mix(flows)).load_state_dict(loader.state_dict())
-    with pytest.raises(ps.StateError, match="not adopted"):
+    with pytest.raises(ps.StateError, match="cannot be adopted"):
         ps.Loader(ps.mix(flows)).load_state_dict(loader.state_dict(), on_mismatch="adopt")
     assert [*zip(range(3), ps.Loader(ds), strict=False)] == [
         *enumerate([x for _, x in ps.Loader(ps.mix(flows)).take(3)])

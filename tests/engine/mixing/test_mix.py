@@ -1068,7 +1068,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"weights": {"a": 1}}, r"missing \['b'\]"),
     ({"weights": {"a": 1, "b": 1, "c": 1}}, r"unknown \['c'\]"),
     ({"weights": {}}, "no weights"),
-    ({"names": (), "sizes": (), "weights": None}, "at least one source"),
+    ({"names": (), "sizes": (), "weights": None}, "has no source; give at least one"),
     ({"names": ("a", "a")}, "different names"),
     ({"sizes": (3,)}, "one size for each"),
     ({"sizes": (3, -1)}, "'b' is -1"),

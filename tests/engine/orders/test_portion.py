@@ -118,7 +118,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda ds: ds.split(True), "a whole number"),
     (lambda ds: ds.split("0.00000001%"), "at most six digits"),
     (lambda ds: ds.split(0.1, by="luck"), "split.by='luck'"),
-    (lambda ds: ds.split(0.1, column="x"), "split right after ps.read"),
+    (lambda ds: ds.split(0.1, column="x"), "split directly after ps.read"),
     (lambda ds: ds.split(0.1, column="x", seed=3), "its values decide alone"),
     (lambda ds: ds.repeat().split(0.1), "the dataset is endless"),
     (lambda ds: ds.filter(bool).split(0.1), "split before that step"),

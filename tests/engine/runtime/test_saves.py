@@ -170,7 +170,7 @@ def test_steps_and_numbers_that_are_none_are_refused(wrong: dict[str, Any], tmp_
 def test_what_stands_nowhere_is_refused(thing: Any, tmp_path: Path) -> None:
     for call in (ps.save, ps.restore):
         with pytest.raises(
-            ps.ConfigError, match=f"a {type(thing).__name__} has no place.*give a ps.Loader"
+            ps.ConfigError, match=f"a {type(thing).__name__} has no position.*give a ps.Loader"
         ):
             call(tmp_path, thing)
 
@@ -199,7 +199,7 @@ def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
     new = iter(indexed())
     next(new)
     with pytest.raises(
-        ps.StateError, match="holds step 2, which is later than step 1.*go back in it with"
+        ps.StateError, match="holds step 2, which is later than step 1.*go back with"
     ):
         ps.save(tmp_path, new)
     assert [read_states(tmp_path)[0], len(names(tmp_path))] == [2, 1]
@@ -312,7 +312,9 @@ def test_a_damaged_state_stops_no_later_one(tmp_path: Path) -> None:
         (newest,) = tmp_path.glob(f"step-{step}.*")
         newest.write_bytes(newest.read_bytes()[:-30])
     again = iter(indexed())
-    with pytest.raises(ps.StateError, match=r"step-2.*not a whole JSON file.*use an earlier step"):
+    with pytest.raises(
+        ps.StateError, match=r"step-2.*the JSON file is incomplete.*use an earlier step"
+    ):
         ps.restore(tmp_path, again)
     next(run)
     ps.save(tmp_path, run, keep=1)

@@ -233,9 +233,8 @@ class Dealt:
         values = [value for _, chunk in parts for value in chunk.values]
         if (end := self.reader.end(epoch)) is not None and end < number:
             raise DataError(
-                f"a stream ended after {end} samples, where sample {number} was to be found again: "
-                "it must give the "
-                "same samples every time"
+                f"a stream ended after {end} samples, before sample {number}, where the run "
+                "continues; make it give the same samples every time it is read"
             )
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))
