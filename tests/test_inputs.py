@@ -960,8 +960,8 @@ def test_keys_are_renamed() -> None:
     assert list(ds.rename({"a": "b", "b": "a"})[0].items()) == [("b", 1), ("a", 2), ("c", 3)]
     assert ds.rename({})[0] == ds[0]
     for names, words in (
-        ({"x": "y"}, "rename: no key 'x'; the sample has ['a', 'b', 'c']"),
-        ({"a": "c"}, "rename: two keys would be 'c'; the sample has ['a', 'b', 'c']"),
+        ({"x": "y"}, "rename: the sample has no key 'x'; name one that it has: ['a', 'b', 'c']"),
+        ({"a": "c"}, "rename: two keys would be 'c', and the sample has ['a', 'b', 'c']"),
         ({"a": "z", "b": "z"}, "rename: two keys would be 'z'"),
     ):
         with pytest.raises(ps.ConfigError, match=re.escape(words)):

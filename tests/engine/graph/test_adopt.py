@@ -839,7 +839,9 @@ def test_a_source_that_got_as_short_as_what_was_given_of_it_is_refused_where_its
             if past.count("a") == 29 and past[-1] == "b":
                 break
         if shuffled:
-            with pytest.raises(ps.StateError, match=r"given last in this pass \(of a\)"):
+            with pytest.raises(
+                ps.StateError, match=r"the last delivered samples of this pass \(sources: a\)"
+            ):
                 there.load_state_dict(loader.state_dict(), on_mismatch="adopt")
         else:
             there.load_state_dict(loader.state_dict(), on_mismatch="adopt")

@@ -339,7 +339,7 @@ def test_an_input_is_not_removed_while_what_it_gave_is_given_again_in_the_pass()
         loader.load_state_dict(state, on_mismatch="adopt")
         assert len(past + steps(loader, 30)) == 39
         with pytest.raises(
-            ps.StateError, match=r"drawn from \['b'\], no longer in the mixture, is given again"
+            ps.StateError, match=r"the draws from \['b'\] again, which the mixture no longer has"
         ):
             loader.load_state_dict(later, on_mismatch="adopt")
 

@@ -82,14 +82,14 @@ def test_before_what_is_told_only_the_beginning_is_known() -> None:
     assert drawing.counts(0).tolist() == [0, 0, 0]
     assert int(drawing.counts(5).sum()) == 5
     for position in range(1, 5):
-        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+        with pytest.raises(ps.StateError, match=f"^position {position} is before 5"):
             drawing.counts(position)
     for position in range(5):
-        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+        with pytest.raises(ps.StateError, match=f"^position {position} is before 5"):
             drawing.at(np.asarray([position]))
     source, k = drawing.at(np.arange(5, 40))
     assert drawing.places(source, k).tolist() == [*range(5, 40)]
-    with pytest.raises(ps.StateError, match="^position 0 lies before 5"):
+    with pytest.raises(ps.StateError, match="^position 0 is before 5"):
         drawing.places(np.asarray([0]), np.asarray([0]))
 
 

@@ -114,7 +114,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda ds: ds.split("0%"), "a share between 0 and 1"),
     (lambda ds: ds.split(1.0), "a share between 0 and 1"),
     (lambda ds: ds.split("much"), "a share between 0 and 1"),
-    (lambda ds: ds.split(9), "between 1 and 8 can be held out"),
+    (lambda ds: ds.split(9), "hold out between 1 and 8"),
     (lambda ds: ds.split(True), "a whole number"),
     (lambda ds: ds.split("0.00000001%"), "at most six digits"),
     (lambda ds: ds.split(0.1, by="luck"), "split.by='luck'"),

@@ -359,7 +359,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
         (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): a range"),
         (lambda plan: plan.skip(3), "plan.skip(3): a range"),
-        (lambda plan: plan.exclude(["letters"]), "'letters' is no key"),
+        (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
         (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: a whole number"),
     ],
 )

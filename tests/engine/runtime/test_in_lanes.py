@@ -201,7 +201,7 @@ def test_a_lane_that_gives_less_than_was_taken_from_it_is_named() -> None:
     again = make()
     again.load_state_dict(state)
     assert len(again.take(20)) == 10
-    with pytest.raises(ps.StateError, match="item 0:10 was taken, and its lane ends before it now"):
+    with pytest.raises(ps.StateError, match="item 0:10 was taken, but its lane ends before it now"):
         again.take(20)
 
 

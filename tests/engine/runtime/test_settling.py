@@ -355,7 +355,8 @@ def test_what_is_no_uid_in_flight_is_refused() -> None:
     loader.settle("0:1", "failed")
     for uid in ("0:1", "0:3", "1:0"):
         with pytest.raises(
-            ps.ConfigError, match=f"settle\\('{uid}', 'trained'\\): it is not in flight here"
+            ps.ConfigError,
+            match=f"settle\\('{uid}', 'trained'\\): the item is not in flight on this rank",
         ):
             loader.settle(uid, "trained")
     for wrong in ("", "7", "0:01", "0:1 ", "a:b", "-1:2", "0:²", 3, None):

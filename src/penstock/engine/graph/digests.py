@@ -250,8 +250,7 @@ def code_notes(saved: Any, now: Code) -> list[str]:
             )
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
             notes.append(
-                f"the code of {name} has changed since the state was saved; give the function a "
-                "version to make this an error"
+                f"the code of {name} has changed; give the function a version to make this an error"
             )
     return notes
 

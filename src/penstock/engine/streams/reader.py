@@ -112,7 +112,7 @@ class Reader:
         self._drop()
         self._tap.seek(epoch, cursor)
         if not stands_at(self._tap.cursor(), cursor):
-            raise bad_cursor(cursor, "a place of this pipeline")
+            raise bad_cursor(cursor, "a position of this pipeline")
 
     def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
         """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of
