@@ -589,7 +589,7 @@ def test_a_rank_that_is_missing_is_named(
     again = ranks_of(kind, 2)
     with caplog.at_level(logging.WARNING, "penstock"):
         assert ps.restore(tmp_path, again[0]) == 1
-    assert "rank 3 of 4 is missing in step 2; step 1 is taken" in caplog.text
+    assert "rank 3 of 4 is missing in step 2; step 1 is used" in caplog.text
     with pytest.raises(
         ps.StateError, match="rank 3 of 4 is missing in step 2; the newest complete step is 1"
     ):
@@ -600,7 +600,7 @@ def test_a_rank_that_is_missing_is_named(
     with caplog.at_level(logging.WARNING, "penstock"):
         assert ps.restore(tmp_path, again[1]) is None
     assert (
-        "rank 3 of 4 is missing in step 2, and no other is complete; nothing is restored"
+        "rank 3 of 4 is missing in step 2, and no other step is complete; nothing is restored"
         in caplog.text
     )
     with pytest.raises(

@@ -108,7 +108,7 @@ class Delivery:
         works on."""
         if self._busy:
             raise ConfigError(
-                f"{call} was called during next() of the same run (from a signal handler, a "
+                f"{call} during next() of the same run is not possible (from a signal handler, a "
                 "function of the pipeline or another thread); set a flag in a signal handler, "
                 "and read it between two items"
             )

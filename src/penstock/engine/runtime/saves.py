@@ -153,7 +153,7 @@ def restore(
         if step is None and not _complete(held := _held(folder)):
             if held:
                 _LOG.warning(
-                    "%s: %s, and no other is complete; nothing is restored",
+                    "%s: %s, and no other step is complete; nothing is restored",
                     folder,
                     _lacking(held, max(held).step),
                 )
@@ -330,7 +330,7 @@ def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
         raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
     found = max(asked)
     if step is None and (last := max(held).step) > max(done).step:
-        _LOG.warning("%s: %s; step %d is taken", folder, _lacking(held, last), found.step)
+        _LOG.warning("%s: %s; step %d is used", folder, _lacking(held, last), found.step)
     return found
 
 
