@@ -200,9 +200,9 @@ class Run:
 REFUSED = (
     "a pass has",  # fewer rows than a step takes
     "another number of positions",  # passes of several lengths
-    "changed how long a pass is",
+    "altered the length of a pass",
     "pack passes that hold the same documents",
-    "gives no step of",  # passes that were made shorter than a step of before
+    "fewer than a step of",  # passes that were made shorter than a step of before
 )
 
 

@@ -140,7 +140,7 @@ def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
         ),
         (
             lambda: ps.Loader(numbers().batch(global_batch_size=8), rank=0, world_size=3),
-            "evenly to 3 ranks",
+            "not a multiple of world_size=3",
         ),
         (
             lambda: ps.Loader(numbers().batch(4), rank=0, world_size=2, global_batch_size=12),
@@ -173,7 +173,7 @@ def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
         (lambda: ps.Loader(numbers(), global_batch_size=0), "global_batch_size=0"),
         (
             lambda: numbers().batch(global_batch_size=8).plan.at(step=0, world_size=3),
-            "evenly to 3 ranks",
+            "not a multiple of world_size=3",
         ),
     ],
 )
@@ -261,7 +261,10 @@ def test_an_audit_of_a_file_shows_the_ranks_that_are_named(
     ):
         told[line["step"]][line["rank"]].append((line["source"], line["epoch"], line["index"]))
     assert told == given
-    assert "evenly to 3 ranks" in penstock("audit", mixture, "--steps", "0:3", "--ranks", 3).output
+    assert (
+        "not a multiple of world_size=3"
+        in penstock("audit", mixture, "--steps", "0:3", "--ranks", 3).output
+    )
     (state := tmp_path / "one.json").write_text(json.dumps(loaders[0].state_dict()))
     assert "leave it out" in penstock("audit", mixture, "--ranks", 4, "--state", state).output
     mixture.write_text(text.replace("size: 8", "size: 4, ranks: 2"))

@@ -106,7 +106,7 @@ def test_the_same_mixtures_without_the_fault_are_taken() -> None:
 
 
 def test_inputs_of_mixtures_are_checked() -> None:
-    refused(lambda: ps.mix({}), "at least one source", "{name: dataset")
+    refused(lambda: ps.mix({}), "give at least one", "{name: dataset")
     refused(lambda: ps.mix({"a": numbers(3), "hole": numbers(0)}), "'hole'", "empty", "weight 0")
     refused(lambda: ps.mix({"a": WRONG}), "'a'", "list", "ps.from_sequence")
     late = ps.Schedule([(0, {"a": 1, "hole": 0}), (99, {"a": 1, "hole": 1})])
@@ -958,8 +958,8 @@ def test_keys_are_renamed() -> None:
     assert list(ds.rename({"a": "b", "b": "a"})[0].items()) == [("b", 1), ("a", 2), ("c", 3)]
     assert ds.rename({})[0] == ds[0]
     for names, words in (
-        ({"x": "y"}, "rename: no key 'x'; the sample has ['a', 'b', 'c']"),
-        ({"a": "c"}, "rename: two keys would be 'c'; the sample has ['a', 'b', 'c']"),
+        ({"x": "y"}, "rename: the sample has no key 'x'; name one that it has: ['a', 'b', 'c']"),
+        ({"a": "c"}, "rename: two keys would be 'c', and the sample has ['a', 'b', 'c']"),
         ({"a": "z", "b": "z"}, "rename: two keys would be 'z'"),
     ):
         with pytest.raises(ps.ConfigError, match=re.escape(words)):

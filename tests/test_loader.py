@@ -411,7 +411,7 @@ def test_steps_of_a_run_can_be_left_out() -> None:
     runs = [iter(loader) for loader in loaders]
     steps = [sorted(x for run in runs for x in next(run)) for _ in range(2)]
     assert steps == [sorted(whole[60:72]), sorted(whole[96:108])]
-    with pytest.raises(ps.ConfigError, match="the past is fixed"):
+    with pytest.raises(ps.ConfigError, match="the past cannot change"):
         plan.skip(steps=range(4, 6))
 
 
@@ -712,7 +712,7 @@ def state_of(make: Any) -> dict[str, Any]:
         (lambda s: {k: v for k, v in s.items() if k != "at"}, "damaged"),
         (lambda s: {**s, "epoch": 7}, "damaged"),
         (lambda s: {**s, "check": "0"}, "damaged"),
-        (lambda s: [], "empty list"),
+        (lambda s: [], "list of states is empty"),
         (lambda s: _sealed({**s, "epoch": -1}), "-1.*position"),
         (lambda s: _sealed({**s, "at": "here"}), "here"),
     ],

@@ -418,7 +418,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: ps.mix({"a": ps.from_sequence("a")}, seed=4, rule=TwoToOne()), "a rule replaces all other options"),
     (lambda: ps.mix({}, rule=TwoToOne()), "no datasets|no inputs"),
     (lambda: ps.mix({"a": ps.from_sequence("a")}, rule=TwoToOne())[2], "TwoToOne draws from input 1 at"),
-    (lambda: ps.Loader(ruled()).set_weights({"other": 1, "own": 1}), "which has no weights"),
+    (lambda: ps.Loader(ruled()).set_weights({"other": 1, "own": 1}), "by a rule without weights"),
     (lambda: ps.read(__file__, format=Fixed, columns=["x"]), "columns= does not apply to a custom format: the function Fixed"),
     (lambda: ps.read(__file__, format=lambda path: 7), "int is no sequence"),
     (lambda: ps.from_sequence(iter("abc")), "no __len__"),

@@ -160,7 +160,7 @@ def test_a_foreign_state_is_refused(mixture: Path, penstock: Penstock, tmp_path:
     assert result.exit_code == 2 and "of another pipeline" in result.stderr
     assert read_states(state) == before
     result = penstock("run", mixture, "--state", mixture)
-    assert result.exit_code == 2 and "is a file: give the folder" in result.stderr
+    assert result.exit_code == 2 and "is a file; give the folder" in result.stderr
 
 
 def test_a_bad_sample_stops_it_or_is_set_aside(mixture: Path, penstock: Penstock) -> None:

@@ -252,7 +252,7 @@ def test_what_cannot_be_mixed_is_refused_by_name() -> None:
     for bad in ("text", {"x": [1]}, 7):
         with pytest.raises(ps.ConfigError, match="'a' is a"):
             block_mixture_interleave({"a": bad})
-    with pytest.raises(ps.ConfigError, match="at least one source"):
+    with pytest.raises(ps.ConfigError, match="has no source"):
         MixedShardedSource({})
 
 

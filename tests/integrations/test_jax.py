@@ -141,7 +141,8 @@ def test_layouts_and_loaders_that_cannot_be_are_refused_in_every_process(said: l
             in overlap
         )
         assert (
-            f"the loader is rank 0 of 1, and this process's devices hold share {rank} of 4" in other
+            f"the loader is rank 0 of 1, but the devices of this process hold share {rank} of 4"
+            in other
         )
         assert "remainder='keep' ends ranks at different steps" in ragged
         assert "x has 3 rows, which cannot be split over the 2 pieces of this process" in uneven
@@ -293,7 +294,8 @@ def test_what_is_no_number_stays_and_numbers_are_not_cut() -> None:
     for name in ("names", "words", "when", "none", "alone", "scalar", "samples"):
         assert got[name] is item[name]
     with pytest.raises(
-        DataError, match=r"a\.b has int64 between 0 and 2147483648, which JAX would cut to int32"
+        DataError,
+        match=r"a\.b has int64 between 0 and 2147483648, which JAX would silently truncate to int32",
     ):
         form.copy({"a": {"b": np.array([0, 1 << 31])}})
     with pytest.raises(DataError, match="the batch has uint32|the batch has uint64"):
@@ -317,7 +319,7 @@ def test_arrays_lie_on_a_device_where_no_layout_is_given() -> None:
     wrongs: list[dict[str, Any]] = [{"device": "cpu:0"}, {"pin_memory": True}]
     for wrong in wrongs:
         with pytest.raises(
-            ConfigError, match="device='cpu:0': for to='jax' a jax.Device|pin_memory=True is for"
+            ConfigError, match="device='cpu:0': give a jax.Device|pin_memory=True is for"
         ):
             ps.Loader(numbers(), to="jax", **wrong)
 

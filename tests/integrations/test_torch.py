@@ -160,7 +160,7 @@ def test_the_data_parallel_group_of_a_mesh_has_the_ranks(tmp_path: Path) -> None
 
 
 def test_a_mesh_and_ranks_are_not_given_both() -> None:
-    with pytest.raises(ps.ConfigError, match="the mesh says both"):
+    with pytest.raises(ps.ConfigError, match="the mesh gives both"):
         ps.Loader(ps.from_sequence("ab"), mesh=object(), rank=0, world_size=1)
     with pytest.raises(ps.ConfigError, match="a DeviceMesh or a ProcessGroup of torch"):
         ps.Loader(ps.from_sequence("ab"), mesh=object())

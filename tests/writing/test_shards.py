@@ -145,7 +145,7 @@ def test_functions_that_are_others_by_now_are_told(
             tmp_path,
             format="tar",
         )
-    assert "<lambda> is not what it was; give it a version" in caplog.text
+    assert "<lambda> has changed; give the function a version" in caplog.text
     assert ps.read(tmp_path)[0]["txt"] == b"cat"
 
 

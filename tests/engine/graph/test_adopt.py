@@ -353,7 +353,7 @@ def test_a_limit_below_another_step_in_lanes_is_not_changed_within_a_pass() -> N
     for _ in range(20):
         next(run)
     state = loader.state_dict()
-    with pytest.raises(ps.StateError, match="lies below another step"):
+    with pytest.raises(ps.StateError, match="is below another step"):
         ps.Loader(made(3), lanes=4).load_state_dict(state, on_mismatch="adopt")
     alone = ps.Loader(made(1), lanes=1)
     next(iter(alone))
@@ -425,7 +425,7 @@ def test_an_input_is_not_removed_while_a_lane_still_needs_it() -> None:
     with made("a") as loader:
         loader.load_state_dict(even, on_mismatch="adopt")
         assert sorted(key[2] for key in keys_of(loader, 8)) == [*range(4, 12)]
-        with pytest.raises(ps.StateError, match="no longer in the mixture is still needed"):
+        with pytest.raises(ps.StateError, match="still needs draws from an input"):
             loader.load_state_dict(state, on_mismatch="adopt")
 
 
@@ -461,7 +461,8 @@ def test_inputs_come_and_go_at_the_end_of_a_window_of_documents() -> None:
         between = loader.state_dict()
     with ps.Loader(made("abc")) as loader:
         with pytest.raises(
-            ps.StateError, match="a part of one was given: adopt at the end of a window"
+            ps.StateError,
+            match="a part of such a window; keep the names and adopt at the end of a window",
         ):
             loader.load_state_dict(within, on_mismatch="adopt")
         loader.load_state_dict(between, on_mismatch="adopt")
@@ -481,12 +482,12 @@ def test_rows_that_the_end_of_a_pass_made_are_not_packed_again() -> None:
         keys_of(loader, 200)
         late = loader.state_dict()
     with ps.Loader(made("abc")) as loader:
-        with pytest.raises(ps.StateError, match="given already would be packed again"):
+        with pytest.raises(ps.StateError, match="delivered rows would be packed again"):
             loader.load_state_dict(late, on_mismatch="adopt")
         loader.load_state_dict(early, on_mismatch="adopt")
     with (
         ps.Loader(made("ab", 32)) as loader,
-        pytest.raises(ps.StateError, match="given already would be packed again"),
+        pytest.raises(ps.StateError, match="delivered rows would be packed again"),
     ):
         loader.load_state_dict(early, on_mismatch="adopt")
 
@@ -503,7 +504,7 @@ def test_rows_below_a_gap_or_a_limit_are_not_packed_again(above: str) -> None:
         state = loader.state_dict()
     with (
         ps.Loader(made(32)) as loader,
-        pytest.raises(ps.StateError, match="given already would be packed again"),
+        pytest.raises(ps.StateError, match="delivered rows would be packed again"),
     ):
         loader.load_state_dict(state, on_mismatch="adopt")
 
@@ -556,7 +557,7 @@ def test_another_order_is_not_adopted_within_a_pass(was: ps.Dataset, now: ps.Dat
         keys_of(loader, 13)
         state = loader.state_dict()
     with ps.Loader(now) as loader:
-        with pytest.raises(ps.StateError, match="what was given last in this pass"):
+        with pytest.raises(ps.StateError, match="the last delivered samples of this pass"):
             loader.load_state_dict(state, on_mismatch="adopt")
         loader.load_state_dict(begin, on_mismatch="adopt")  # nothing was given yet
         assert keys_of(loader, 5)
@@ -601,7 +602,7 @@ def test_another_order_in_lanes_is_not_adopted(
         keys_of(loader, 13)
         state = loader.state_dict()
     with ps.Loader(IN_LANES[name](now), lanes=lanes) as loader:
-        with pytest.raises(ps.StateError, match="what was given last in this pass"):
+        with pytest.raises(ps.StateError, match="the last delivered samples of this pass"):
             loader.load_state_dict(state, on_mismatch="adopt")
     with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
@@ -666,7 +667,9 @@ def test_a_light_source_in_another_order_is_not_adopted_either(name: str, nested
                 try:
                     loader.load_state_dict(state, on_mismatch="adopt")
                 except ps.StateError as error:
-                    assert "what was given last in this pass" in str(error) and "c)" in str(error)
+                    assert "the last delivered samples of this pass" in str(error) and "c)" in str(
+                        error
+                    )
                     refused.append(taken)
                     continue
                 run = begun + keys_of(loader, 20)
@@ -727,7 +730,7 @@ def test_an_input_that_grew_and_of_which_samples_are_left_out_goes_on_or_is_refu
             try:
                 grown.load_state_dict(loader.state_dict(), on_mismatch="adopt")
             except ps.StateError as error:
-                assert "what was given last" in str(error)
+                assert "the last delivered samples" in str(error)
                 refused.append(many)
                 continue
             place = order.index(given[-1][1:]) + 1
@@ -813,7 +816,7 @@ def test_an_input_that_is_given_in_part_is_not_removed(
     for kept in ("bc", "b"):
         with pytest.raises(
             ps.StateError,
-            match="no longer in the mixture is still needed.*give it weight 0 instead",
+            match="still needs draws from an input.*give it weight 0 instead",
         ):
             mixed(kept).load_state_dict(state, on_mismatch="adopt")
     mixed("abc").load_state_dict(state, on_mismatch="adopt")
@@ -836,7 +839,9 @@ def test_a_source_that_got_as_short_as_what_was_given_of_it_is_refused_where_its
             if past.count("a") == 29 and past[-1] == "b":
                 break
         if shuffled:
-            with pytest.raises(ps.StateError, match=r"given last in this pass \(of a\)"):
+            with pytest.raises(
+                ps.StateError, match=r"the last delivered samples of this pass \(sources: a\)"
+            ):
                 there.load_state_dict(loader.state_dict(), on_mismatch="adopt")
         else:
             there.load_state_dict(loader.state_dict(), on_mismatch="adopt")

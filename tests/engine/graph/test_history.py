@@ -107,7 +107,7 @@ def test_weights_of_a_nested_mixture_that_ends() -> None:
         check(ds, loader, past)
     with ps.Loader(ds) as loader:
         past = steps(loader, 40)
-        with pytest.raises(ps.ConfigError, match="the past is fixed"):
+        with pytest.raises(ps.ConfigError, match="the past cannot change"):
             loader.set_weights({"a": 9, "b": 1}, at=drawn - 1)
         assert loader.set_weights({"a": 9, "b": 1}, at=drawn + 9) == drawn + 9
         check(ds, loader, past)
@@ -339,7 +339,7 @@ def test_an_input_is_not_removed_while_what_it_gave_is_given_again_in_the_pass()
         loader.load_state_dict(state, on_mismatch="adopt")
         assert len(past + steps(loader, 30)) == 39
         with pytest.raises(
-            ps.StateError, match=r"drawn from \['b'\], no longer in the mixture, is given again"
+            ps.StateError, match=r"the draws from \['b'\] again, which the mixture no longer has"
         ):
             loader.load_state_dict(later, on_mismatch="adopt")
 

@@ -105,8 +105,8 @@ def test_what_is_measured_is_measured_once_and_said(caplog: pytest.LogCaptureFix
             {"a": store(EVEN, "a"), "b": store(EVEN, "b").map(double)}, unit="tokens", seed=1
         )
     assert [record.getMessage() for record in caplog.records] == [
-        "mix: the lengths of 'b' are not known, so 256 of its samples were read: 14.0 tokens each on average, which the "
-        "states of the run keep"
+        "mix: the lengths of 'b' are not known, so 256 of its samples were read: 14.0 tokens each on average; the "
+        "states of the run store this figure"
     ]
     assert double.calls == 256
     assert ds.plan.counts(3_000) == {"a": 2_000, "b": 1_000}

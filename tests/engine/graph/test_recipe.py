@@ -332,7 +332,7 @@ def test_a_source_that_came_or_went_is_named() -> None:
     assert found[0].startswith("new: new, ")
     gone = lines_between(ps.mix(three), ps.mix(two))
     assert len(gone) == 1
-    assert gone[0].startswith("new: gone, was ")
+    assert gone[0].startswith("new: removed, was ")
 
 
 def test_the_place_is_the_way_through_names_and_long_values_are_cut() -> None:

@@ -82,14 +82,14 @@ def test_before_what_is_told_only_the_beginning_is_known() -> None:
     assert drawing.counts(0).tolist() == [0, 0, 0]
     assert int(drawing.counts(5).sum()) == 5
     for position in range(1, 5):
-        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+        with pytest.raises(ps.StateError, match=f"^position {position} is before 5"):
             drawing.counts(position)
     for position in range(5):
-        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+        with pytest.raises(ps.StateError, match=f"^position {position} is before 5"):
             drawing.at(np.asarray([position]))
     source, k = drawing.at(np.arange(5, 40))
     assert drawing.places(source, k).tolist() == [*range(5, 40)]
-    with pytest.raises(ps.StateError, match="^position 0 lies before 5"):
+    with pytest.raises(ps.StateError, match="^position 0 is before 5"):
         drawing.places(np.asarray([0]), np.asarray([0]))
 
 
@@ -106,7 +106,7 @@ def test_a_log_of_several_lives_is_read_in_order() -> None:
         5,
         {"position": 13},
     ):
-        with pytest.raises(ps.StateError, match="no record"):
+        with pytest.raises(ps.StateError, match="not a record"):
             from_log([*log, wrong])
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     loader.settle("0:1", "trained")
     with pytest.raises(ps.StateError):
         ps.Loader(ps.mix(flows)).load_state_dict(loader.state_dict())
-    with pytest.raises(ps.StateError, match="not adopted"):
+    with pytest.raises(ps.StateError, match="cannot be adopted"):
         ps.Loader(ps.mix(flows)).load_state_dict(loader.state_dict(), on_mismatch="adopt")
     assert [*zip(range(3), ps.Loader(ds), strict=False)] == [
         *enumerate([x for _, x in ps.Loader(ps.mix(flows)).lease(3)])

@@ -1031,7 +1031,7 @@ def test_adopting_a_source_that_is_used_up_leaves_it_out() -> None:
 
 def test_an_event_behind_the_end_is_refused() -> None:
     m = Mixture(names(2), None, (5, 5), 1, "all_exhausted", log=(SetWeights(11, named([1, 2])),))
-    with pytest.raises(ConfigError, match="position 11 lies behind the end of the mixture, 10"):
+    with pytest.raises(ConfigError, match="position 11 is after the end of the mixture, 10"):
         m.at(np.asarray([0]))
 
 
@@ -1068,7 +1068,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"weights": {"a": 1}}, r"missing \['b'\]"),
     ({"weights": {"a": 1, "b": 1, "c": 1}}, r"unknown \['c'\]"),
     ({"weights": {}}, "no weights"),
-    ({"names": (), "sizes": (), "weights": None}, "at least one source"),
+    ({"names": (), "sizes": (), "weights": None}, "has no source; give at least one"),
     ({"names": ("a", "a")}, "different names"),
     ({"sizes": (3,)}, "one size for each"),
     ({"sizes": (3, -1)}, "'b' is -1"),

@@ -54,29 +54,29 @@ NOT_ADOPTED = (
     "lengths of the samples, which are not known",
     "a window of documents",
     "in its first pass only",
-    "no longer in the mixture is still needed",
+    "still needs draws from an input",
 )
 HOPELESS = (
-    "tried in its place, are bad too",
+    "tried as a replacement and are bad too",
     "pack passes that hold the same documents",
 )
 NOT_CHANGED = (
     "packed",
     "weight",
     "the end of the mixture",
-    "not drawn from in its own order",
-    "as they were are no longer there",
+    "shuffled as a whole, repeated by a slice",
+    "the former lengths of",
 )
 REFUSED = (
     "left out",
-    "own order",
+    "changes the order of",
     "later pass",
     "within one pass",
     "known lengths",
-    "the past is fixed",
+    "the past cannot change",
     "the end of the mixture",
-    "as they were are no longer there",
-    "changed how long a pass is",
+    "the former lengths of",
+    "altered the length of a pass",
 )
 
 
@@ -449,7 +449,7 @@ class Planned(RuleBasedStateMachine):
             allowed = (
                 *NOT_ADOPTED,
                 *["packed"] * packs,
-                *["what was given last in this pass"] * passes,
+                *["the last delivered samples of this pass"] * passes,
             )
             assert any(why in str(error) for why in allowed), error
             return
@@ -655,7 +655,7 @@ def test_what_is_left_out_brings_nothing_before_what_was_given() -> None:
                 try:
                     edited = plan.exclude([(name, index)])
                 except ConfigError as error:
-                    assert "the past is fixed" in str(error)
+                    assert "the past cannot change" in str(error)
                     refused += 1
                 else:
                     assert told(edited, 0, len(past)) == past

@@ -51,7 +51,7 @@ def test_another_order_is_refused_when_the_state_is_loaded(how: str, lanes: int)
     again = ps.Loader(make(ps.from_iterable(unseeded, "g")), lanes=lanes)
     before = again.state_dict()
     with pytest.raises(
-        ps.StateError, match=r"'g' is not what it was: sample \d+ of 'stream'.*seed=.*identity="
+        ps.StateError, match=r"sample \d+ of shard 'stream' in 'g' differs from.*seed=.*identity="
     ):
         again.load_state_dict(saved)
     assert again.state_dict() == before
@@ -85,7 +85,7 @@ def test_a_stream_that_never_ends_is_compared_too() -> None:
     again = ps.Loader(forever(0), lanes=1)
     again.load_state_dict(saved)
     assert next(iter(again)) == 500
-    with pytest.raises(ps.StateError, match="sample 448 of 'stream'"):
+    with pytest.raises(ps.StateError, match="sample 448 of shard 'stream'"):
         ps.Loader(forever(1), lanes=1).load_state_dict(saved)
 
 
@@ -161,7 +161,7 @@ def test_what_was_refused_is_refused_again() -> None:
     stream.pull(30)
     again.seek(0, stream.cursor())
     for _ in range(2):
-        with pytest.raises(ps.StateError, match="is not what it was"):
+        with pytest.raises(ps.StateError, match="differs from the sample in the run"):
             again.pull(1)
 
 

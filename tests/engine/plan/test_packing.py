@@ -94,7 +94,7 @@ def test_padding_of_batches_is_told() -> None:
 
 
 def test_what_is_not_packed_has_no_rows_to_tell_of() -> None:
-    with pytest.raises(ConfigError, match="nothing is packed here"):
+    with pytest.raises(ConfigError, match=r"the dataset has no pack\(\)"):
         store([3]).plan.packing()
 
 

@@ -263,7 +263,7 @@ def test_a_difference_of_grouping_or_of_a_source_is_a_difference() -> None:
 
 
 def test_what_comes_before_a_filter_can_be_asked() -> None:
-    with pytest.raises(IndexedError, match="filter.*ask the plan of what comes before"):
+    with pytest.raises(IndexedError, match="filter.*take the plan of the dataset before"):
         assert numbers(9, "a").filter(bool).plan
     with pytest.raises(IndexedError, match="not known beforehand"):
         assert numbers(9, "a").pack(4).plan
@@ -279,7 +279,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
         plan.find("wiki", 1, within=range(0, 9, 2))
     with pytest.raises(IndexError, match="count from 0"):
         plan.at(-1)
-    with pytest.raises(ConfigError, match="need a stop"):
+    with pytest.raises(ConfigError, match="and a stop if"):
         numbers(9, "wiki").repeat().plan.at(slice(3, None))
     with pytest.raises(ConfigError, match="give a position"):
         plan.at()  # type: ignore[call-overload]
@@ -359,7 +359,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
         (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): a range"),
         (lambda plan: plan.skip(3), "plan.skip(3): a range"),
-        (lambda plan: plan.exclude(["letters"]), "'letters' is no key"),
+        (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
         (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: a whole number"),
     ],
 )

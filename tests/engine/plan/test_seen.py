@@ -167,7 +167,7 @@ def test_what_was_given_before_a_run_went_back_is_forgotten_by_an_adopting_load(
     ).batch(4)
     with ps.Loader(other) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
-        assert "given before the run went back are no longer counted" in loader.notes[-1]
+        assert "it gave before it went back are no longer counted" in loader.notes[-1]
         assert sum(other.plan.after(loader.state_dict()).seen().samples.values()) == 8
 
 

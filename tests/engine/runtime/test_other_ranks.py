@@ -366,7 +366,7 @@ def test_items_are_taken_by_ranks_that_share_the_lanes_only() -> None:
 
     with pytest.raises(
         ps.ConfigError,
-        match=r"1 lane, which these ranks cannot share out; begin the run with lanes=",
+        match=r"cannot share out the 1 lane of the run; start the run with lanes=",
     ):
         job(make, 2, None, lanes=1)[0].lease(1)
     (alone,) = job(make, 1, None)

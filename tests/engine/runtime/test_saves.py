@@ -102,9 +102,9 @@ def test_nothing_saved_is_the_beginning(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("somebody's")
     for folder in (tmp_path, tmp_path / "none"):
         assert ps.restore(folder, run) is None
-        with pytest.raises(ps.StateError, match="there is no step 3; none is complete"):
+        with pytest.raises(ps.StateError, match="there is no step 3; no step is complete"):
             ps.restore(folder, run, step=3)
-        with pytest.raises(ps.StateError, match="there is no state; none is complete"):
+        with pytest.raises(ps.StateError, match="there is no state; no step is complete"):
             indexed().plan.after(folder)
     assert [first, next(run)] == list(islice(iter(indexed()), 2)), "and the run stays where it was"
 
@@ -149,7 +149,7 @@ def test_steps_are_asked_for_and_pruned(tmp_path: Path) -> None:
         again = iter(indexed())
         assert ps.restore(tmp_path, again, step=step) == step
         assert next(again) == whole[step]
-    with pytest.raises(ps.StateError, match="there is no step 6; the newest complete one is 9"):
+    with pytest.raises(ps.StateError, match="there is no step 6; the newest complete step is 9"):
         ps.restore(tmp_path, run, step=6)
     ps.save(tmp_path, run)
     assert len(names(tmp_path)) == 3, "the same moment again is the same file; nothing else goes"
@@ -170,7 +170,7 @@ def test_steps_and_numbers_that_are_none_are_refused(wrong: dict[str, Any], tmp_
 def test_what_stands_nowhere_is_refused(thing: Any, tmp_path: Path) -> None:
     for call in (ps.save, ps.restore):
         with pytest.raises(
-            ps.ConfigError, match=f"a {type(thing).__name__} has no place.*give a ps.Loader"
+            ps.ConfigError, match=f"a {type(thing).__name__} has no position.*give a ps.Loader"
         ):
             call(tmp_path, thing)
 
@@ -199,7 +199,7 @@ def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
     new = iter(indexed())
     next(new)
     with pytest.raises(
-        ps.StateError, match="holds step 2, which is later than step 1.*go back in it with"
+        ps.StateError, match="holds step 2, which is later than step 1.*go back with"
     ):
         ps.save(tmp_path, new)
     assert [read_states(tmp_path)[0], len(names(tmp_path))] == [2, 1]
@@ -312,7 +312,9 @@ def test_a_damaged_state_stops_no_later_one(tmp_path: Path) -> None:
         (newest,) = tmp_path.glob(f"step-{step}.*")
         newest.write_bytes(newest.read_bytes()[:-30])
     again = iter(indexed())
-    with pytest.raises(ps.StateError, match=r"step-2.*not a whole JSON file.*use an earlier step"):
+    with pytest.raises(
+        ps.StateError, match=r"step-2.*the JSON file is incomplete.*use an earlier step"
+    ):
         ps.restore(tmp_path, again)
     next(run)
     ps.save(tmp_path, run, keep=1)
@@ -587,9 +589,9 @@ def test_a_rank_that_is_missing_is_named(
     again = ranks_of(kind, 2)
     with caplog.at_level(logging.WARNING, "penstock"):
         assert ps.restore(tmp_path, again[0]) == 1
-    assert "rank 3 of 4 is missing in step 2; step 1 is taken" in caplog.text
+    assert "rank 3 of 4 is missing in step 2; step 1 is used" in caplog.text
     with pytest.raises(
-        ps.StateError, match="rank 3 of 4 is missing in step 2; the newest complete one is 1"
+        ps.StateError, match="rank 3 of 4 is missing in step 2; the newest complete step is 1"
     ):
         ps.restore(tmp_path, again[1], step=2)
     for path in tmp_path.glob("step-1.rank-[012]*"):
@@ -598,10 +600,12 @@ def test_a_rank_that_is_missing_is_named(
     with caplog.at_level(logging.WARNING, "penstock"):
         assert ps.restore(tmp_path, again[1]) is None
     assert (
-        "rank 3 of 4 is missing in step 2, and no other is complete; nothing is restored"
+        "rank 3 of 4 is missing in step 2, and no other step is complete; nothing is restored"
         in caplog.text
     )
-    with pytest.raises(ps.StateError, match="3 of 4 ranks are missing in step 1; none is complete"):
+    with pytest.raises(
+        ps.StateError, match="3 of 4 ranks are missing in step 1; no step is complete"
+    ):
         ps.restore(tmp_path, again[1], step=1)
     ps.save(tmp_path, loaders[3], keep=1)
     assert ps.restore(tmp_path, again[1]) == 2
@@ -873,6 +877,6 @@ def test_what_was_taken_on_several_ranks_is_refused_and_on_one_is_saved(tmp_path
 def test_a_file_is_no_folder_of_states(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(
-        ps.ConfigError, match=r"state\.json is a file: give the folder that ps\.save was given"
+        ps.ConfigError, match=r"state\.json is a file; give the folder that ps\.save was given"
     ):
         ps.restore(tmp_path / "state.json", iter(ps.from_sequence("abc")))

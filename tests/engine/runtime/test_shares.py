@@ -138,7 +138,7 @@ def test_reports_of_other_moments_are_refused() -> None:
         pair[0].make_up(early)
     early = [loader.settled_report() for loader in pair]
     pair[1].lease(1)
-    with pytest.raises(ps.ConfigError, match="since it reported"):
+    with pytest.raises(ps.ConfigError, match="after its report"):
         pair[1].make_up(early)
     pair[0].make_up([early[0], pair[1].settled_report()])
     lone = [loader.settled_report() for loader in pair]

@@ -159,7 +159,7 @@ def test_a_signal_handler_that_moves_the_run_is_refused_while_an_item_is_made(ca
         if not handler.raised:
             break
         if errors:
-            assert "while next() is at work" in str(errors[0])
+            assert "during next() of the same run" in str(errors[0])
             assert found == want[:4]
             refused += 1
         elif "next" in call:

@@ -113,7 +113,7 @@ def test_every_rank_has_its_share_of_every_source() -> None:
     ("ds", "options", "why"),
     [
         (packed(512), {"balance": "patches"}, "choose 'tokens' or 'squares'"),
-        (packed(512), {"balance": "tokens", "remainder": "pad"}, "fills one up"),
+        (packed(512), {"balance": "tokens", "remainder": "pad"}, "completes a short one"),
         (
             ps.from_sequence(range(9)).filter(bool).repeat().batch(2),
             {"balance": "tokens"},
@@ -127,7 +127,7 @@ def test_every_rank_has_its_share_of_every_source() -> None:
         (
             packed(512),
             {"balance": lambda lengths: lengths / 2},
-            "a whole number for each is needed",
+            "return one whole number for each length",
         ),
     ],
 )

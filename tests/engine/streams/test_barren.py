@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from helpers import numbers
 
-NOTHING = "samples in a row gave nothing, and there is no end to them"
+NOTHING = "samples in a row gave nothing, and the dataset is endless"
 
 
 def stream(n: int, name: str = "s") -> ps.Dataset:

@@ -305,7 +305,7 @@ def test_the_limit_counts_samples_not_passes() -> None:
 def test_a_source_of_bad_samples_does_not_pass() -> None:
     with (
         loader(source(50, frozenset(range(50)))) as run,
-        pytest.raises(ps.DataError, match="tried in its place"),
+        pytest.raises(ps.DataError, match="tried as a replacement"),
     ):
         list(run)
 

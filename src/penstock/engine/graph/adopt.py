@@ -80,8 +80,8 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     input where it was."""
     if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
         raise StateError(
-            "draws were made up for what was lost: a mixture that counts what is settled is not "
-            "adopted"
+            "the state has made-up draws for lost samples, so a mixture with count='settled' "
+            "cannot be adopted; load it into the pipeline that saved it"
         )
     pasts = _pasts(saved, edits)
     builder = Builder(base)
@@ -111,19 +111,16 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
         if path not in stands:
             raise StateError(
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
-                "whole, so it is not drawn "
-                "from in its own order, and cannot be changed within a pass: adopt at the end of "
-                "one"
+                "whole, so its draws are not in its own order and it cannot be changed within a "
+                "pass; adopt at the end of a pass"
             )
         if any(stand := stands[path]):
             then, names = taken[path].mixture.names, now[path].mixture.names
             if stand.held and then != names:
                 raise StateError(
-                    "the rows of a window of documents come in an order that goes by the names of "
-                    "the inputs, and a "
-                    "part of one was given: adopt at the end of a window (see "
-                    "pack(method='best_fit')) or of a pass, "
-                    "and keep the names until then"
+                    "the names of the inputs decide the order of the rows in a window of "
+                    "documents, and the run delivered a part of such a window; keep the names "
+                    "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
                 )
             gone = {*then} - {*names}
             if (
@@ -132,10 +129,9 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 and _goes_round(until_then, epoch, path, stand.again)
             ):
                 raise StateError(
-                    f"what was drawn from {few(sorted(gone))}, no longer in the mixture, is given "
-                    "again in this pass "
-                    "(a slice or a limit gives the same samples in every pass); give it weight 0 "
-                    "instead"
+                    f"this pass gives the draws from {few(sorted(gone))} again, which the mixture "
+                    "no longer has (a slice or a limit gives the same samples in every pass); "
+                    "give it weight 0 instead"
                 )
             made.append(_takeover(base, [*made, *others], path, taken[path], stand))
     return Adopted((*made, *others), moves)
@@ -185,7 +181,8 @@ def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"the mixtures in the state cannot be read ({error!r}); it is damaged"
+            f"the mixtures in the state cannot be read ({error!r}); the state is damaged, load an "
+            "earlier one"
         ) from error
     earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}
     return {

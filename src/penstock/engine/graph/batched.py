@@ -48,15 +48,15 @@ def in_columns(flow: Flow, step: str) -> bool:
         if {*found} != {*types}:
             raise ConfigError(
                 f"{step} of columns: the source {first!r} has {', '.join(types)}, and {other!r} "
-                f"{', '.join(found)}: "
-                "read the same ones, columns=[...], or leave out rows='columns'"
+                f"has {', '.join(found)}; read the same columns from both (columns=[...]), or "
+                "leave out rows='columns'"
             )
         for name, kind in found.items():
             if not (fits(kind, types[name]) or fits(types[name], kind)):
                 raise ConfigError(
                     f"{step} of columns: {name!r} is {types[name]} in the source {first!r}, and "
-                    f"{kind} in {other!r}: "
-                    "write them alike, read columns=[...] without it, or leave out rows='columns'"
+                    f"{kind} in {other!r}; write both with one type, read columns=[...] without "
+                    "it, or leave out rows='columns'"
                 )
     return True
 
@@ -117,21 +117,21 @@ class Batched(Columnwise):
         step = f"map(batched={self.n}): {name_of(self.fn)} gave"
         if not isinstance(given, Iterable) or isinstance(given, str | bytes):
             raise Miscounted(
-                f"{step} a {type(given).__name__}{of}; a list of results, or columns: {{name: "
-                f"list, ...}}"
+                f"{step} a {type(given).__name__}{of}; return a list of results, or columns: "
+                f"{{name: list, ...}}"
             )
         if isinstance(given, np.ma.MaskedArray):
             raise Miscounted(
-                f"{step} a masked array{of}: give its `filled()` values, and its mask as another "
-                "column"
+                f"{step} a masked array{of}; return its `filled()` values, and its mask as "
+                "another column"
             )
         array = isinstance(given, np.ndarray) and cast("npt.NDArray[Any]", given).ndim > 0
         found: Any = cast(Any, given) if array else list(cast("Iterable[Any]", given))
         if len(found) != count:
             raise Miscounted(
-                f"{step} {len(found)} results{of} for {count} samples, and each has one; to give "
-                "more or fewer use "
-                ".flat_map(fn), to drop samples .map(fn, may_skip=True)"
+                f"{step} {len(found)} results{of} for {count} samples; return one for each "
+                "sample, or use .flat_map(fn) to give more or fewer, and .map(fn, may_skip=True) "
+                "to drop samples"
             )
         return found
 

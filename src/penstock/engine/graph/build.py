@@ -352,7 +352,10 @@ class Builder:
         """Refuse to look for ever for a token that never comes."""
         if flow.size is None and not extra and not any(map(self.lengths.any_token, flow.leaves)):
             names = " or ".join(repr(self.leaves[leaf].name) for leaf in flow.leaves)
-            raise DataError(f"pack: no document of {names} has a token, and it never ends")
+            raise DataError(
+                f"pack: no document of {names} has a token, so an endless pass has no row; "
+                "leave these sources out"
+            )
 
     def lengths_of(self, rows: Rows) -> Ints:
         """The lengths of samples, as their sources know them."""
@@ -361,8 +364,7 @@ class Builder:
         ]:
             raise ConfigError(
                 f"balance=: the lengths of {unknown[0]!r} are not known; pack from known lengths "
-                "(read(lengths=...), "
-                "from_tokens), or leave it out"
+                "(read(lengths=...), from_tokens), or leave balance= out"
             )
         return self.lengths.of(rows)
 

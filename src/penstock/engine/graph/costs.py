@@ -33,11 +33,9 @@ def _tell(name: str, found: Decoding, each: int) -> None:
     """Said once."""
     window = max(2, min(_MOST, DECODED // 2 // max(found.group, 1)))
     logging.getLogger("penstock").warning(
-        "%s: a full shuffle decodes about %.1f MiB for each sample, for its rows lie in row groups "
-        "of %d and what is "
-        "decoded does not fit into memory: shuffle(block=(%d, %d)) decodes each of them about once "
-        "a pass, and so does "
-        "shuffle(window=%d), less random; or write the data with smaller row groups, or as Arrow "
-        "files",
+        "%s: a full shuffle decodes about %.1f MiB for each sample, because its row groups have "
+        "%d rows and do not fit into memory once decoded; use shuffle(block=(%d, %d)), which "
+        "decodes each about once a pass, or shuffle(window=%d), which is less random, or write "
+        "smaller row groups or Arrow files",
         name, each / 2**20, found.rows, found.rows, window, found.rows * window,
     )  # fmt: skip

@@ -66,14 +66,17 @@ def compared(
     if not isinstance(saved, Mapping) or (
         not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)
     ):
-        raise StateError("the state does not say what its data was; it is damaged")
+        raise StateError("the state does not describe its data; it is damaged, load an earlier one")
     notes, refused = list[str](), list[str]()
     for leaf in leaves:
         name, mine = leaf.name, now[leaf.name]
         told: Any = cast("dict[str, Any]", saved).get(name, mine)
         then = cast("Facts", told if isinstance(told, Mapping) else {})
         if not then or ("length" in mine) != ("length" in then):
-            raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
+            raise StateError(
+                f"the state does not describe the data of {name!r}; it is damaged, load an "
+                "earlier one"
+            )
         if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, then)):
             notes.append(grown)
             continue
@@ -92,35 +95,33 @@ def compared(
             refused.append(f"{name!r}: other {' and '.join(other)}")
         elif unknown:
             notes.append(
-                f"{name!r}: its rows were not compared: they cannot be read, or are others each "
-                "time they are read"
+                f"{name!r}: its rows were not compared, because they cannot be read or change "
+                "with every read"
             )
         elif then.get("files") != mine.get("files"):
             notes.append(
-                f"{name!r}: its files are not those of the state (moved, re-sharded or compressed "
-                "anew?); the number "
-                "of rows and 64 of the rows were compared, and are equal"
+                f"{name!r}: its files differ from the files of the state (moved, re-sharded or "
+                "compressed again?); the number of rows and 64 of the rows were compared and are "
+                "equal"
             )
         elif then.get("fingerprint") != mine.get("fingerprint"):
             notes.append(
-                f"{name!r}: its fingerprint is not that of the state (a function that datasets "
-                "cannot hash?); the "
-                f"number of rows and {len(str(mine['rows']).split())} of the rows were compared, "
-                "and are equal"
+                f"{name!r}: its fingerprint differs from the fingerprint in the state (a function "
+                "that datasets cannot hash?); the number of rows and "
+                f"{len(str(mine['rows']).split())} of the rows were compared and are equal"
             )
     if not refused:
         return notes
     if adopt:
         return [
             *notes,
-            *(f"{line} than those of the state; taken all the same" for line in refused),
+            *(f"{line} than in the state; adopted anyway" for line in refused),
         ]
     raise StateError(
-        "the state is of other data under the same names:\n"
+        "the data differs from the data of the state, under the same names:\n"
         + "\n".join(f"  {line}" for line in refused[:20])
-        + "\nread the data that it was saved over (what is shuffled before it comes here needs a "
-        "seed, as in "
-        ".shuffle(seed=0)), or continue with this one by on_mismatch='adopt'"
+        + "\nread the data of the saved run (seed a shuffle that comes before Penstock, as in "
+        ".shuffle(seed=0)), or continue with this data by on_mismatch='adopt'"
     )
 
 
@@ -169,7 +170,10 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
     not those of then."""
     source, before = cast("Source", leaf.source), then["length"]
     if type(before) is not int or before < 0:
-        raise StateError(f"the state does not say how long {leaf.name!r} was; it is damaged")
+        raise StateError(
+            f"the state does not give the length of {leaf.name!r}; it is damaged, load an earlier "
+            "one"
+        )
     if before >= len(source):
         return None
     grown = f"{leaf.name!r} has grown from {before} rows to {len(source)}"
@@ -182,18 +186,19 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
         part for part, mine in found.items() if same_sample(then.get(part), mine) is False
     ]:
         raise StateError(
-            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} "
-            "are not those of the "
-            f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add "
-            "rows at the end "
-            "only, or give the data another name, to begin it anew"
+            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but its first {before} "
+            f"rows differ from the rows of the state (other {' and '.join(other)}), so the run "
+            "cannot continue at its next sample; add rows at the end only, or rename the source "
+            "to start it from its first row"
         )
     if not found:
-        return f"{grown}; the first {before} were not compared: it cannot tell what they hold"
+        return f"{grown}; the first {before} were not compared, because the source has no digest"
     many = len(str(found.get("rows")).split())
     if not 1 < many < before:
-        return f"{grown}; the first {before} are those of the state"
-    return f"{grown}; {many} of the first {before} rows were compared, and are those of the state"
+        return f"{grown}; the first {before} equal the rows of the state"
+    return (
+        f"{grown}; {many} of the first {before} rows were compared and equal the rows of the state"
+    )
 
 
 # ---------------------------------------------------------------- functions
@@ -230,7 +235,9 @@ def code_notes(saved: Any, now: Code) -> list[str]:
     """Functions of equal names whose code is another one. Between versions of Python it cannot be
     compared."""
     if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
-        raise StateError("the state does not say what its functions were; it is damaged")
+        raise StateError(
+            "the state does not describe its functions; it is damaged, load an earlier one"
+        )
     notes = list[str]()
     for then, (name, mine) in zip(_each(cast("list[Any]", saved)), _each(now), strict=True):
         if (
@@ -238,10 +245,12 @@ def code_notes(saved: Any, now: Code) -> list[str]:
             or len(cast("list[Any]", then)) != 2
             or not isinstance(then[1], str)
         ):
-            raise StateError("the state does not say what its functions were; it is damaged")
+            raise StateError(
+                "the state does not describe its functions; it is damaged, load an earlier one"
+            )
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
             notes.append(
-                f"the code of {name} is not what it was; give it a version to have that refused"
+                f"the code of {name} has changed; give the function a version to make this an error"
             )
     return notes
 

@@ -20,8 +20,7 @@ def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
     if rule.unit == "tokens":
         raise ConfigError(
             "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
-            "before writing "
-            "the data, or weight by samples"
+            "before writing the data, or weight by samples"
         )
     if (
         key := (flow.names, path)

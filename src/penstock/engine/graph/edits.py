@@ -48,8 +48,8 @@ class Change:
             )
         except (LookupError, TypeError, ValueError) as error:
             raise StateError(
-                f"a change in the state cannot be read ({error}); it is damaged or of another "
-                "version"
+                f"a change in the state cannot be read ({error}); the state is damaged or of "
+                "another version, load an earlier one or use the release that wrote it"
             ) from error
 
 
@@ -102,7 +102,10 @@ def edit_from_json(saved: Any) -> Edit:
                 str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"])
             )
     except (LookupError, TypeError, ValueError) as error:
-        raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
+        raise StateError(
+            f"an edit in the state cannot be read ({error}); the state is damaged, load an "
+            "earlier one"
+        ) from error
     return Change.from_json(saved)
 
 
@@ -212,7 +215,8 @@ def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Wei
     if isinstance(made := mine[-1].event, MadeUp):
         if len(mine) > 1 or rule.count != "settled":
             raise StateError(
-                "draws were made up for in a mixture that was changed, or counts what is drawn"
+                "the state has made-up draws, but its mixture was changed or counts drawn "
+                "samples; load it into the pipeline that saved it"
             )
         found = replace(rule, made=made)
         vars(found)["compiled"] = (
@@ -238,9 +242,8 @@ def settled_mixture(flow: Flow) -> bool:
     if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
         return True
     raise ConfigError(
-        "lease() of mix(count='settled') needs a mixture with nothing but functions above it: batch "
-        "what was trained, "
-        "and put orders into its inputs"
+        "lease() of mix(count='settled') allows only functions above the mixture; batch the "
+        "samples after training on them, and put shuffles and other orders into the inputs"
     )
 
 
@@ -250,8 +253,8 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     found = mixtures(flow)
     if not found and _by_rule(flow):
         raise ConfigError(
-            "set_weights: the mixture is drawn by the rule that mix(rule=) was given, which has no "
-            "weights"
+            "set_weights: mix(rule=) draws by a rule without weights; use ps.mix({name: "
+            "dataset}, weights)"
         )
     if not found:
         raise ConfigError(
@@ -263,7 +266,8 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
         path = (exact or list(found))[0]
         if isinstance(rule := found[path].rule, Weighted) and rule.count == "settled":
             raise ConfigError(
-                "set_weights: mix(count='settled') keeps its weights; give it a Schedule"
+                "set_weights: mix(count='settled') keeps its weights for the whole run; give it "
+                "a Schedule"
             )
         return path
     listed = "; ".join(
@@ -271,7 +275,7 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     )
     raise ConfigError(
         f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the "
-        f"pipeline ({listed})"
+        f"pipeline; name all inputs of exactly one mixture ({listed})"
     )
 
 
@@ -297,13 +301,18 @@ def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
     """What happened to a mixture in which pass, in order."""
     events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
     if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
-        raise StateError("the changes of a mixture in the state are not in order; it is damaged")
+        raise StateError(
+            "the changes of a mixture in the state are not in order; "
+            "the state is damaged, load an earlier one"
+        )
     return events
 
 
 def _lap(saved: Any) -> int:
     if type(saved) is not int or not 0 <= saved < FURTHEST:
-        raise StateError(f"a change in the state is of pass {saved!r}; it is damaged")
+        raise StateError(
+            f"a change in the state names pass {saved!r}; the state is damaged, load an earlier one"
+        )
     return saved
 
 

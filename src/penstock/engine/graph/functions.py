@@ -27,7 +27,7 @@ class Renamed:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         if not isinstance(names, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"rename({names!r}): a mapping, {{'old': 'new', ...}}")
+            raise ConfigError(f"rename({names!r}): give a mapping, {{'old': 'new', ...}}")
         self.names = dict(names)
         self.__qualname__ = (
             f"rename({', '.join(f'{old}={new}' for old, new in sorted(self.names.items()))})"
@@ -41,13 +41,17 @@ class Renamed:
             )
         found = cast("Mapping[str, Any]", sample)
         if missing := [old for old in self.names if old not in found]:
-            raise ConfigError(f"rename: no key {missing[0]!r}; the sample has {few(found, 8)}")
+            raise ConfigError(
+                f"rename: the sample has no key {missing[0]!r}; name one that it has: "
+                f"{few(found, 8)}"
+            )
         out = dict[str, Any]()
         for old, value in found.items():
             new = self.names.get(old, old)
             if new in out:
                 raise ConfigError(
-                    f"rename: two keys would be {new!r}; the sample has {few(found, 8)}"
+                    f"rename: two keys would be {new!r}, and the sample has {few(found, 8)}; "
+                    "give each a name of its own"
                 )
             out[new] = value
         return out

@@ -20,10 +20,9 @@ def going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: in
         return below_tail(flow, lambda rows: Again(rows, None))
     if world_size > 1:
         raise ConfigError(
-            f"the ranks would end at different steps: {reason}, so nobody knows beforehand where a "
-            "pass of each of "
-            f"{world_size} ranks ends; repeat() the dataset, give Loader(epoch_length=n), or let "
-            "the ranks end as they "
+            f"the ranks would end at different steps: {reason}, so the end of a pass on each of "
+            f"{world_size} ranks is unknown beforehand; repeat() the dataset, give "
+            "Loader(epoch_length=n), or accept different ends with Loader(remainder='keep')"
             "do with Loader(remainder='keep')"
         )
     return flow

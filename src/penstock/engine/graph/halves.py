@@ -37,19 +37,22 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
     asked = source.asked if isinstance(source, Chain | Selected) else None
     if asked is None or not isinstance(flow, Read):
         raise ConfigError(
-            f"split(column={column!r}): only rows of files have columns; split right after "
+            f"split(column={column!r}): only rows of files have columns; split directly after "
+            "ps.read(...)"
             "ps.read(...)"
         )
     if isinstance(held_out, int):
         raise ConfigError(
-            f"split({held_out}, column={column!r}): a share, such as '0.5%': keys have no number"
+            f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
+            "share, such as '0.5%'"
         )
     share = float(fraction_of(held_out, "split({})"))
     where = dict(asked.where or {})
     also = where.get(column, {})
     if not isinstance(also, dict):
         raise ConfigError(
-            f"split(column={column!r}): where= says already which values of it are read"
+            f"split(column={column!r}): where= already selects values of this column; split by "
+            "another column"
         )
     halves = (
         {**where, column: {**cast("dict[str, Any]", also), "hash": part}}
@@ -65,6 +68,6 @@ def _share(held_out: Any, size: int) -> Fraction:
         return fraction_of(held_out, "split({})")
     if not 0 < whole(held_out, "split({})", 1) < size:
         raise ConfigError(
-            f"split({held_out}): of {size} samples, between 1 and {size - 1} can be held out"
+            f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"
         )
     return Fraction(held_out, size)

@@ -79,9 +79,8 @@ class Spliced:
         source[old], k[old] = self._now[then], self.since(then, draws)
         if (source < 0).any():
             raise StateError(
-                "what was drawn from an input that is no longer in the mixture is still needed, by "
-                "a buffer or a "
-                "later pass; give it weight 0 instead"
+                "a buffer or a later pass still needs draws from an input that the mixture no "
+                "longer has; give that input weight 0 instead of removing it"
             )
         return source, k
 
@@ -315,9 +314,8 @@ def _by_pass(
         return parts[0]
     if None in sizes:
         raise ConfigError(
-            f"the mixture of {', '.join(found.mixture.names)} ends, and would be endless by the "
-            "change in its pass "
-            f"{laps[sizes.index(None)]}: limit the input that has no end"
+            f"the mixture of {', '.join(found.mixture.names)} ends, but the change would make it "
+            f"endless in pass {laps[sizes.index(None)]}; limit the input that has no end"
         )
     if found.now is not None:
         size = parts[bisect_right(laps, found.now) - 1].size or 0

@@ -141,9 +141,8 @@ def _measured(name: str, flow: Flow, seed: int) -> float:
     values = op.values(op.locate(places, np.zeros_like(places)))
     mean = sum(tokens_of(value, name) for value in values) / max(1, many)
     _LOG.warning(
-        "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each on "
-        "average, which the "
-        "states of the run keep",
+        "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each "
+        "on average; the states of the run store this figure",
         name,
         many,
         mean,
@@ -164,8 +163,7 @@ def tokens_of(sample: Any, name: str) -> int:
         if not lengths:
             raise ConfigError(
                 f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise "
-                "before mixing, or use "
-                "unit='samples'"
+                "before mixing, or use unit='samples'"
             )
         return lengths[0]
     if isinstance(sample, tuple):
@@ -176,5 +174,5 @@ def tokens_of(sample: Any, name: str) -> int:
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
     raise ConfigError(
         f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no "
-        "length"
+        "length; tokenise before mixing, or use unit='samples'"
     )

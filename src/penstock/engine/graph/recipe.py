@@ -151,7 +151,7 @@ def difference(saved: Json, now: Json, where: str = "") -> list[str]:
             if name not in saved:
                 lines.append(f"{place or 'input'}: new, {_short(now[name])}")
             elif name not in now:
-                lines.append(f"{place or 'input'}: gone, was {_short(saved[name])}")
+                lines.append(f"{place or 'input'}: removed, was {_short(saved[name])}")
             else:
                 lines += difference(saved[name], now[name], place)
         return lines

@@ -44,9 +44,8 @@ def reweighed(
     path = locate_mixture(base, weights)
     if at is None and not alone:
         raise ConfigError(
-            "set_weights over several ranks with lanes, or that take, needs at=, the same on all: "
-            "ranks cannot see "
-            "each other"
+            "set_weights on several ranks that run lanes or lease() needs at=, because ranks "
+            "cannot see each other; give the same at= on all ranks"
         )
     events = [
         (edit.lap, edit.event.at)
@@ -59,9 +58,8 @@ def reweighed(
     within_reach(position)
     if position < furthest:
         raise ConfigError(
-            f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set "
-            "already; the past is "
-            "fixed"
+            f"set_weights(at={at}): the run has already drawn samples or set weights up to "
+            f"position {furthest}, and the past cannot change; give a later position"
         )
     lap, place = place_in(builder, path, position, here[0])
     return position, Change(path, lap, SetWeights(place, weights))
@@ -96,9 +94,7 @@ def ends(builder: Builder, path: Path) -> bool:
 def refused_inside() -> NoReturn:
     """The error for a mixture of which it cannot be said where it stands."""
     raise ConfigError(
-        "this mixture is not drawn from in its own order here, so it cannot be changed: it is "
-        "shuffled as a whole, "
-        "gone through again (a slice or a limit gives the same samples in every pass), or repeated "
-        "above a step whose "
-        "yield depends on the data; shuffle, limit or repeat its inputs in its place"
+        "set_weights cannot change a mixture that is shuffled as a whole, repeated by a slice or "
+        "a limit (which give the same samples in every pass), or repeated above a step whose "
+        "number of samples depends on the data; shuffle, limit or repeat its inputs instead"
     )

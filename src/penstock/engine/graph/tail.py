@@ -111,9 +111,8 @@ def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
         return flow
     if not has_tail(flow):
         raise ConfigError(
-            "batch(global_batch_size=...) is shared by the ranks, so it comes after all steps that "
-            "order, limit or "
-            "group: put it last, where only maps may follow"
+            "the ranks share batch(global_batch_size=...), so it must come after all steps that "
+            "order, limit or group; put it last, with nothing but maps after it"
         )
     assert isinstance(flow, Hold | Each)
     below = batches_of_rank(flow.flow, world_size, drop)
@@ -145,9 +144,8 @@ def rows_of_rank(global_batch_size: int, world_size: int) -> int:
     near = sorted(sorted(fits, key=lambda n: abs(n - world_size))[:_NEAR])
     named = ", ".join(map(str, near)) + (" and others" if len(near) < len(fits) else "")
     raise ConfigError(
-        f"global_batch_size={global_batch_size} cannot be shared out evenly to {world_size} ranks; "
-        "world_size can be "
-        f"{named}"
+        f"global_batch_size={global_batch_size} is not a multiple of world_size={world_size}; use "
+        f"a world_size that divides it: {named}"
     )
 
 

@@ -57,10 +57,9 @@ def moved(
         return cursor
     if isinstance(flow, Head | Rest) and flow is not top and taken.lanes > 1 and taken.below(path):
         raise StateError(
-            "a limit or skip of a mixture of streams that is to be changed lies below another "
-            "step, so its lanes stand "
-            "at different items; adopt before the first step of a pass, or keep the mixture as it "
-            "was"
+            "a limit or skip of a mixture of streams that is to be changed is below another "
+            "step, so its lanes are at different items; adopt before the first step of a pass, "
+            "or keep the mixture unchanged"
         )
     match flow:
         case Each():
@@ -80,8 +79,8 @@ def moved(
             if oldest != number and taken.below(path):
                 raise StateError(
                     f"a {type(flow.fold).__name__} holds samples of a mixture of streams that is "
-                    "to be changed; adopt "
-                    "before the first step of a pass, or keep the mixture as it was"
+                    "to be changed; adopt before the first step of a pass, or keep the mixture "
+                    "unchanged"
                 )
             return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
         case Head(below):

@@ -82,8 +82,7 @@ def require_ids_fit(flow: Flow, dtype: np.dtype[Any], step: str) -> None:
             wide = "uint64" if high >> 63 else "int64"
             raise ConfigError(
                 f"{step}: the source {name!r} holds the id {high if high > limits.max else low}, "
-                f"which {dtype} "
-                f"does not have; pass dtype={wide!r}"
+                f"which does not fit into {dtype}; pass dtype={wide!r}"
             )
 
 

@@ -42,15 +42,16 @@ def rules_of(
 ) -> Rules:
     """The rules of a mixture, from settings that are refused where they make no sense."""
     if not names:
-        raise ConfigError("a mixture needs at least one source: mix({name: dataset, ...})")
+        raise ConfigError("a mixture has no source; give at least one: mix({name: dataset, ...})")
     if len(set(names)) < len(names) or len(names) != len(sizes):
         raise ConfigError(
-            f"a mixture needs different names, and one size for each: {few(names)}; {len(sizes)} "
-            "sizes"
+            "a mixture needs different names, and one size for each; give one of each for "
+            f"{few(names)}, {len(sizes)} sizes"
         )
     if list(names) != sorted(names):
         raise ConfigError(
-            f"the names of a mixture come sorted, sources are numbered by them: {few(names)}"
+            "the names of a mixture are not sorted, and their order numbers the sources; sort "
+            f"them: {few(names)}"
         )
     for name, size in zip(names, sizes, strict=True):
         if size is not None and size < 0:
@@ -87,12 +88,12 @@ def spans_of(
     tokens."""
     if temperature is not None and weights is not None:
         raise ConfigError(
-            "temperature makes weights from sizes: give either temperature or weights, not both"
+            "temperature computes weights from sizes; give either temperature or weights, not both"
         )
     if isinstance(weights, Schedule):
         if weights.unit != "samples":
             raise ConfigError(
-                f"the schedule counts {weights.unit}: convert it with "
+                f"the schedule counts {weights.unit}; convert it with "
                 "schedule.in_samples(samples_per_step)"
             )
         check_names(weights.names, names, "the schedule")
@@ -119,7 +120,8 @@ def spans_of(
         return spans
     if len(lengths) != len(names) or not all(isfinite(x) and x > 0 for x in lengths):
         raise ConfigError(
-            f"tokens per sample must be numbers above 0, one for each source: {list(lengths)}"
+            "tokens per sample must be numbers above 0, one for each source; correct "
+            f"{list(lengths)}"
         )
     each = np.asarray(lengths, np.float64)
     return tuple(replace(span, first=span.first / each, last=span.last / each) for span in spans)
@@ -130,8 +132,8 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
     at = [event.at for event in log]
     if any(b < a for a, b in pairwise(at)) or min(at, default=0) < 0 or max(at, default=0) > FAR:
         raise ConfigError(
-            "the events of a mixture must be in the order of their positions, from 0 on, to 2^60: "
-            f"{at}"
+            "the events of a mixture must be in the order of their positions, from 0 to 2^60; "
+            f"correct {at}"
         )
     for event in log:
         named = (
@@ -144,15 +146,15 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise ConfigError(
-                f"an event at position {event.at} names {few(unknown)}; the mixture has "
-                f"{few(names)}"
+                f"an event at position {event.at} names {few(unknown)}; name sources of the "
+                f"mixture: {few(names)}"
             )
         if isinstance(event, Adopt) and not all(
             0 <= count < FAR for count in event.counts.values()
         ):
             raise ConfigError(
-                f"an event at position {event.at} adopts negative counts, or over 2^60: "
-                f"{event.counts}"
+                f"an event at position {event.at} adopts negative counts, or counts over 2^60; "
+                f"correct {event.counts}"
             )
 
 
@@ -175,15 +177,15 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
             continue
         if not _is_number(cap) or cap <= 0:
             raise ConfigError(
-                f"max_epochs of {name!r} is {cap!r}; it must be a number above 0, or left out for "
+                f"max_epochs of {name!r} is {cap!r}; give a number above 0, or leave it out for "
                 "no limit"
             )
         if size:
             out[i] = min(FAR, floor(_exact(cap) * size))
             if out[i] == 0:
                 raise ConfigError(
-                    f"max_epochs={cap} of {name!r} ({size} samples) is less than one sample: raise "
-                    "it, or give weight 0"
+                    f"max_epochs={cap} of {name!r} ({size} samples) is less than one sample; "
+                    "raise it, or give the source weight 0"
                 )
     return out
 
@@ -196,12 +198,12 @@ def tempered(
     """
     if not _is_number(temperature) or temperature <= 0:
         raise ConfigError(
-            f"temperature is {temperature!r}; it must be a number above 0 (1: proportional to size)"
+            f"temperature is {temperature!r}; give a number above 0 (1: proportional to size)"
         )
     if unknown := [name for name, size in zip(names, sizes, strict=True) if size is None]:
         raise ConfigError(
-            f"temperature needs the sizes of all sources; those of {few(unknown)} are not known: "
-            "give weights instead"
+            f"temperature needs the sizes of all sources, and the sizes of {few(unknown)} are not "
+            "known; give weights instead"
         )
     if empty := [name for name, size in zip(names, sizes, strict=True) if size == 0]:
         raise ConfigError(f"the sources {few(empty)} are empty; leave them out of the mixture")

@@ -112,13 +112,15 @@ def event_from_json(data: Any) -> Event:
                 return _made_up(data)
             case other:
                 raise StateError(
-                    f"unknown event {other!r} in the state of a mixture; it is of a newer version"
+                    f"the state of a mixture has an unknown event {other!r}, perhaps from a newer "
+                    "version; resume with the release that wrote it"
                 )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, StateError):
             raise
         raise StateError(
-            f"an event of a mixture cannot be read ({error!r}); the state is damaged"
+            f"an event of a mixture cannot be read ({error!r}); the state is damaged, load an "
+            "earlier one"
         ) from error
 
 
@@ -143,16 +145,20 @@ def _made_up(data: Any) -> MadeUp:
         or any(p >= at for p in before)
     ):
         raise StateError(
-            "the draws of a mixture that were made up for are not in order; the state is damaged"
+            "the made-up draws of a mixture are not in order; the state is damaged, load an "
+            "earlier one"
         )
     if sum(counts.values()) > at:
         raise StateError(
-            "more draws of a mixture were made up for than were made; the state is damaged"
+            "a mixture has more made-up draws than draws; the state is damaged, load an earlier one"
         )
     return MadeUp(at, counts, tuple(draws), tuple(known))
 
 
 def _number(saved: Any) -> int:
     if type(saved) is not int or not 0 <= saved < 1 << 53:
-        raise StateError(f"a draw of a mixture in the state is {saved!r}; it is damaged")
+        raise StateError(
+            f"a draw of a mixture in the state is {saved!r}; the state is damaged, load an "
+            "earlier one"
+        )
     return saved

@@ -47,9 +47,9 @@ class Gone:
 
     def _error(self) -> StateError:
         return StateError(
-            "what was drawn by shares of tokens before a mixture was taken over is not told: the "
-            "lengths of "
-            f"{self.name!r} as they were are no longer there; keep it as it was, with weight 0"
+            "the draws by shares of tokens before this mixture was adopted are unknown, because "
+            f"the former lengths of {self.name!r} no longer exist; leave this input unchanged, "
+            "with weight 0"
         )
 
 

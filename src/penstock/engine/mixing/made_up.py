@@ -137,7 +137,8 @@ class Corrected:
         number = {name: i for i, name in enumerate(self.names)}
         if strange := {*self.made.counts, *(name for _, name in self.made.draws)} - number.keys():
             raise StateError(
-                f"draws of {sorted(strange)} were made up for, which are not in the mixture"
+                f"the state has made-up draws of {sorted(strange)}, which the mixture does not "
+                "have; restore these inputs"
             )
         places = np.asarray([place for place, _ in self.made.draws], np.int64)
         return places, np.asarray([number[name] for _, name in self.made.draws], np.int64)
@@ -188,9 +189,8 @@ class Corrected:
 
     def _untold(self, position: int) -> Any:
         raise StateError(
-            f"position {position} lies before {self.made.at}, and which draws were made up for "
-            "before that is not in "
-            "the state but in the log: ds.plan.replay(log)"
+            f"position {position} is before {self.made.at}, and the state does not store the "
+            "made-up draws before that position; use the log: ds.plan.replay(log)"
         )
 
 
@@ -207,7 +207,8 @@ def from_log(records: Sequence[Any]) -> MadeUp:
                 found[position] = name
             case _:
                 raise StateError(
-                    f"{str(record)[:80]} is no record of a log of settled items, or comes twice"
+                    f"{str(record)[:80]} is not a record of a log of settled items, or is there "
+                    "twice; pass the log as it was written"
                 )
     return MadeUp(0, {}, tuple(sorted(found.items())))
 

@@ -107,7 +107,9 @@ class Mixture:
         """The position of a source's `k`-th draw: the inverse of `at`."""
         found = int(self.places(np.asarray([source]), np.asarray([k]))[0]) if 0 <= k < FAR else -1
         if found < 0:
-            raise IndexError(f"the mixture never makes draw {k} of {self.names[source]!r}")
+            raise IndexError(
+                f"the mixture never makes draw {k} of {self.names[source]!r}; use an earlier draw"
+            )
         return found
 
     def places(self, source: Ints, k: Ints) -> Ints:
@@ -264,8 +266,8 @@ class Mixture:
         at = event.at
         if plan.end_within(at) < at:
             raise ConfigError(
-                f"the event at position {at} lies behind the end of the mixture, "
-                f"{plan.end_within(at)}"
+                f"the event at position {at} is after the end of the mixture, "
+                f"{plan.end_within(at)}; give a position before the end"
             )
         counts = Blocks(plan).counts(at)
         residual = plan.residuals(at) + self._tokens(plan.counts(np.asarray([at]))[0], counts)
@@ -290,11 +292,11 @@ class Mixture:
         if i == 0:
             start = self._eras[0].plan.start
             raise IndexError(
-                f"position {position} lies before {start}, "
+                f"position {position} is before {start}, "
                 + (
-                    "where another mixture was taken over: ask that one"
+                    "where this mixture was adopted; ask the mixture before it"
                     if start
-                    else "the first one"
+                    else "the first position; give a position from 0 on"
                 )
             )
         return self._eras[i - 1]
@@ -305,8 +307,11 @@ class Mixture:
 
     def _beyond(self, position: int) -> IndexError:
         size = self.size
-        has = "can be counted up to 2^60" if size is None else f"has {size} draws"
-        return IndexError(f"position {position} is behind the end of the mixture, which {has}")
+        limit = "cannot be counted beyond 2^60" if size is None else f"has {size} draws"
+        return IndexError(
+            f"position {position} is after the end of the mixture, which {limit}; "
+            "give an earlier position"
+        )
 
     def _at_sorted(self, positions: Ints) -> tuple[Ints, Ints]:
         low, high = int(positions[0]), int(positions[-1])

@@ -56,5 +56,6 @@ def mixture_from_json(saved: Any) -> Mixture:
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise StateError(
-            f"a mixture in the state cannot be read ({error}); it is damaged"
+            f"a mixture in the state cannot be read ({error}); the state is damaged, load an "
+            "earlier one"
         ) from error

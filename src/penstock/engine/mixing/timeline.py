@@ -253,9 +253,9 @@ class Timeline:
     def _gap(self, position: int, later: Flags) -> ConfigError:
         names = [name for name, waits in zip(self.rules.names, later, strict=True) if waits]
         return ConfigError(
-            f"at position {position} every source with weight has run out, and {names} start only "
-            "later: start them "
-            "earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
+            f"at position {position} all sources with weight are exhausted, and {names} start "
+            "only later; start them earlier, or let a source with weight continue "
+            "(stop='restart', or a larger max_epochs)"
         )
 
     def _endless(self) -> bool:

@@ -245,9 +245,8 @@ def _no_length(fold: Fold, sample: Mapping[str, Any]) -> ConfigError:
     step = "batch_by_tokens()" if isinstance(fold, BatchByTokens) else "bucket_by_length()"
     key = next((key for key, value in sample.items() if hasattr(value, "__len__")), "input_ids")
     return ConfigError(
-        f"{step}: a sample is a mapping of {', '.join(map(repr, sample))}, and its len() is the "
-        "number of its keys: "
-        f"say what counts, such as size=lambda x: len(x[{key!r}])"
+        f"{step}: a sample is a mapping of {', '.join(map(repr, sample))}, so its len() counts "
+        f"keys, not tokens; give a size, such as size=lambda x: len(x[{key!r}])"
     )
 
 
@@ -321,9 +320,8 @@ def encode(tree: Any) -> Json:
     ):
         return tree
     raise TypeError(
-        f"a fold keeps {_shown(tree)} in its carry; carries are made of items, parts, tuples, "
-        "lists, dicts and plain "
-        "numbers or strings, so that they can be saved as JSON"
+        f"a fold has {_shown(tree)} in its carry, which cannot be saved as JSON; make carries of "
+        "items, parts, tuples, lists, dicts and plain numbers or strings"
     )
 
 

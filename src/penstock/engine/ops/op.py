@@ -241,9 +241,9 @@ class Op:
 def first_lap_only(how: str) -> ConfigError:
     """The error for a mixture that is changed in a later lap, where not all laps could be told."""
     return ConfigError(
-        "a mixture that is gone through again (a slice or a limit gives the same samples in every "
-        f"pass), and {how}, "
-        "can be changed in its first pass only"
+        "a mixture whose samples are given again (by a slice or a limit, in every pass), and "
+        f"{how}, can be changed in its first pass only; change it in the first pass, or shuffle, "
+        "limit or repeat its inputs instead"
     )
 
 

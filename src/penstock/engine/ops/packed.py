@@ -169,7 +169,8 @@ class PackedOp(Groups):
             with suppress(Failed):
                 return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
         raise DataError(
-            "pack: neither a document nor the 16 that follow it in its source can be read"
+            "pack: a document and the 16 after it in its source cannot be read; see whether the "
+            "source is corrupted"
         )
 
     # ------------------------------------------------------------ questions

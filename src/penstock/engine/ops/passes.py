@@ -78,11 +78,9 @@ class PassesOp(Op):
         for cut in self._cut(low, high):
             if not self.tells(cut.part):
                 raise StateError(
-                    f"pass {cut.start // self._size} of the mixture has {cut.part.size} positions, "
-                    "the present one "
-                    f"{self._size}: a change on the way changed how long a pass is; ask the plan "
-                    "of a state saved in "
-                    "such a pass"
+                    f"pass {cut.start // self._size} of the mixture has {cut.part.size} "
+                    f"positions, the current pass {self._size}: a change of the run altered the "
+                    "length of a pass; make the plan from a state saved in that pass"
                 )
 
     def _told(self, low: int, high: int) -> Iterator[Cut]:

@@ -83,7 +83,8 @@ class ReadOp(Op):
             return each
         if len(found) != len(rows):
             raise DataError(
-                f"read() gave {len(found)} samples for {len(rows)} indices", where=self.named.name
+                f"read() returned {len(found)} samples for {len(rows)} indices; return one sample "
+                "for each index"
             )
         return found
 

@@ -167,14 +167,11 @@ class Sharded:
         )
         if UNKNOWN not in (expected, found.digest) and expected != found.digest:
             raise StateError(
-                f"{self.leaf.name!r} is not what it was: sample {row} of "
-                f"{self._shelf.names[shard]!r} is another one "
-                "than in the run of the state, so samples would be given again or never. Seed what "
-                "shuffles in its "
-                "function (seed=), or, where only details of the samples are random, say what they "
-                "are by "
-                "from_iterable(..., identity='v1') or digest() of Shards; on_mismatch='adopt' "
-                "takes them all the same"
+                f"sample {row} of shard {self._shelf.names[shard]!r} in {self.leaf.name!r} "
+                "differs from the sample in the run of the state, so the run would repeat or "
+                "lose samples; seed the shuffle of its function (seed=), or give its samples an "
+                "identity (from_iterable(..., identity='v1'), or digest() of Shards) if only "
+                "details are random, or load with on_mismatch='adopt'"
             )
         if self._expected.pop(place, None):
             self._equal.add(place)
@@ -265,7 +262,7 @@ class ShardsOp(Op):
 def _tell_read_by_all(name: str, shards: int, lanes: int, ranks: int) -> None:
     """Said once."""
     logging.getLogger("penstock").warning(
-        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it "
-        "and keeps its "
-        "share; more shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
+        "%s has %d shards, fewer than the %d lanes of the run, so each of %d ranks reads all of it "
+        "and drops the share of the others; make more shards, or take fewer lanes",
+        name, shards, lanes, ranks,
     )  # fmt: skip

@@ -30,17 +30,17 @@ def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[
         if leaf in below.op.leaves and own_order:
             return reached(below.op, leaf, name, below.position, below.lap)
     raise ConfigError(
-        f"plan.exclude: {name!r} is not drawn from in its own order here (a shuffle or slice lies "
-        "over several "
-        "sources), so samples can only be left out from the start: edit the plan before the run "
-        "begins"
+        f"plan.exclude: a shuffle or slice over several sources changes the order of {name!r}, so "
+        "its samples can be excluded from the start only; edit the plan before the run begins"
     )
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
     """Group keys by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
     if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"plan.exclude({keys!r}): give a list, of one key too: [(source, index)]")
+        raise ConfigError(
+            f"plan.exclude({keys!r}): give a list, even of one key: [(source, index)]"
+        )
     out = dict[str, list[int]]()
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
@@ -49,7 +49,8 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
             raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
         if not 0 <= index < sizes[source]:
             raise IndexError(
-                f"plan.exclude: sample {index} of {source!r}, which has {sizes[source]}"
+                f"plan.exclude: {source!r} has no sample {index}; give an index below "
+                f"{sizes[source]}"
             )
         out.setdefault(source, []).append(int(index))
     return out
@@ -63,8 +64,8 @@ def _pair(key: Any) -> tuple[str, int]:
     """Return source and index of a key with two or three parts."""
     if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
         raise ConfigError(
-            f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() and "
-            "plan.at() give"
+            f"plan.exclude: {key!r} is not a key; give (source, index), or a result of "
+            "Loader.keys() or plan.at()"
         )
     source, *_, index = cast("tuple[Any, ...]", key)
     return source, whole(index, "plan.exclude: {}")

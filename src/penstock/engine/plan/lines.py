@@ -23,8 +23,8 @@ def writer(path: Path, schema: Any) -> Generator[Write]:
     path = local(path)
     if path.suffix not in ENDINGS:
         raise ConfigError(
-            f"{path}: lines are written as {', '.join(ENDINGS)}; give a name that ends in one of "
-            "them"
+            f"{path}: the ending of the name gives the format of the lines; use one of "
+            f"{', '.join(ENDINGS)}"
         )
     with output(path) as file, written(file, schema, path.suffix) as write:
         yield write

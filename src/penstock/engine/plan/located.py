@@ -44,8 +44,8 @@ class Located(Shows):
         require_indexed(
             compiled.flow,
             "the plan",
-            "ask the plan of what comes before that step, of the mixture say: it tells what is "
-            "drawn",
+            "take the plan of the dataset before that step, such as the mixture: it knows the "
+            "draws",
         )
         self._compiled, self._entries, self._records = compiled, entries or {}, records
 
@@ -136,7 +136,10 @@ class Located(Shows):
         if (address.epoch and self.size is None) or (
             self.size is not None and address.item >= self.size
         ):
-            raise IndexError(f"{address.uid}: the plan has no such item; it is of another dataset")
+            raise IndexError(
+                f"{address.uid}: the plan has no such item; use the plan of the dataset that gave "
+                "it"
+            )
         return address.epoch * (self.size or 0) + address.item
 
     def table(self, start: int, stop: int) -> Any:
@@ -180,9 +183,9 @@ class Located(Shows):
     def _walked(self, steps: range, world_size: int | None = None) -> Walk:
         """Return the audit of global steps."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
+            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, such as range(0, 10)")
         if steps.start < 0:
-            raise IndexError(f"step {steps.start}: steps count from 0")
+            raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
         return Walk(
             op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken
@@ -220,9 +223,8 @@ class Located(Shows):
             stop = self.size
         if stop is None or start < 0 or stop < 0 or step < 1:
             raise ConfigError(
-                f"plan.at({start}:{positions.stop}:{step}): positions count forwards from 0, and "
-                "those of an endless "
-                "dataset need a stop"
+                f"plan.at({start}:{positions.stop}:{step}): give positions from 0 on in ascending "
+                "order, and a stop if the dataset is endless"
             )
         within_reach(max(start, stop))
         return np.arange(start, stop, step)
@@ -231,7 +233,8 @@ class Located(Shows):
         if len(positions) and (positions[0] < 0 or self.size == 0):
             total = "an endless plan" if self.size is None else f"a plan of {self.size}"
             raise IndexError(
-                f"position {positions[0]} of {total}: positions count from 0, on over all passes"
+                f"position {positions[0]} of {total}; give a position from 0 on, counted over all "
+                "passes"
             )
         return self._samples_of(self._replaced.locate(positions), positions)
 

@@ -116,10 +116,12 @@ class Plan(Questions, Generic[D]):
             lines = "\n".join(
                 f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20]
             )
-            asked = "ask the plan of the one that saved it"
+            asked = "use the plan of the pipeline that saved it"
             if not tail_of(base.flow).batches and "records" in body:
                 rows = records_from_json(body["records"])[-1].rows
-                asked += f"; if its loader made the batches, that is ds.batch(global_batch_size={rows}).plan"
+                asked += (
+                    f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
+                )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
@@ -143,15 +145,17 @@ class Plan(Questions, Generic[D]):
         ['a', 'a', 'b', 'a']
         """
         if not settled_mixture(self._base.flow):
-            raise ConfigError("plan.replay: a log is of a mix(count='settled')")
+            raise ConfigError(
+                "plan.replay: the mixture does not count settled items; use mix(count='settled')"
+            )
         event, edits = from_log(list(log)), list[Edit]()
         for edit in self._edits:
             if not isinstance(edit, Change) or not isinstance(saved := edit.event, MadeUp):
                 edits.append(edit)
             elif not fits_log(saved, event):
                 raise StateError(
-                    "the log is of another run, or lacks a part: the state tells of other draws "
-                    "put in"
+                    "the log is of another run, or incomplete, because the state has other "
+                    "made-up draws; pass the whole log of this run"
                 )
         return Plan(
             self._base, self._wrap, (*edits, Change((), 0, event)), self._body, self._records
@@ -237,7 +241,8 @@ class Plan(Questions, Generic[D]):
         """Return the rows of an item."""
         if self.size == 0:
             raise IndexError(
-                f"position {item} of a plan of 0: a pass has fewer rows than an item takes"
+                f"position {item} of a plan of 0: a pass has fewer rows than an item takes; make "
+                "smaller items"
             )
         group, size = tail_of(self._base.flow).group, self._rows_op.size
         epoch, place = divmod(item, self.size) if self.size else (0, item)
@@ -251,8 +256,8 @@ class Plan(Questions, Generic[D]):
         """Return the state of the run with the changes of this plan, to load into a loader."""
         if self._body is None:
             raise ConfigError(
-                "the plan is of no run; ds.plan.after(state) is, and ds.plan.skip(...).dataset "
-                "begins one"
+                "the plan does not belong to a run; use ds.plan.after(state), or start a run "
+                "from ds.plan.skip(...).dataset"
             )
         changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
         return seal({**self._body, **changes})
@@ -283,11 +288,13 @@ class Plan(Questions, Generic[D]):
         asked = positions if steps is None else steps
         if not isinstance(asked, range) or (positions is not None and steps is not None):
             raise ConfigError(
-                f"plan.skip({asked!r}): a range of positions, such as range(100, 110), or "
+                f"plan.skip({asked!r}): give a range of positions, such as range(100, 110), or "
                 "steps=range(...)"
             )
         if asked.step != 1 or asked.start < 0 or asked.stop < asked.start:
-            raise ConfigError(f"plan.skip({asked}): one by one, forwards, from 0 on")
+            raise ConfigError(
+                f"plan.skip({asked}): give a range of step 1, in ascending order, from 0 on"
+            )
         if not asked:
             return self
         first, last = (
@@ -297,23 +304,26 @@ class Plan(Questions, Generic[D]):
         size, low, high = self._rows_op.size, first.start, last.stop
         within_reach(high)
         if low < self._row:
-            raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
+            raise ConfigError(
+                f"plan.skip({asked}): the past cannot change; give a range from {self.position} on"
+            )
         lap, start = divmod(low, size) if size else (0, low)
         if size is not None and start + high - low > size:
             raise ConfigError(
-                f"plan.skip({asked}): a range within one pass of {self.size} positions"
+                f"plan.skip({asked}): the range crosses the end of a pass; give a range within "
+                f"one pass of {self.size} positions"
             )
         if lap and self._body is None:
             raise ConfigError(
-                f"plan.skip({asked}): a dataset that ends loses positions of its first pass; those "
-                "of a later one can "
-                "be left out of a run that stands before them, by ds.plan.after(state)"
+                f"plan.skip({asked}): only positions of the first pass can be skipped before a "
+                "run; for a later pass, edit the plan of a run that has not reached it: "
+                "ds.plan.after(state)"
             )
         if self._body is not None and high - low == size:
             raise ConfigError(
-                f"plan.skip({asked}): that is all of a pass, and nothing would be left of later "
-                "passes either: end the "
-                "pass by Loader.seek(step), to the first step of the next one"
+                f"plan.skip({asked}): the range is a whole pass, so later passes would have no "
+                "positions either; end the pass by Loader.seek(step), to the first step of the "
+                "next pass"
             )
         if told := told_of(self._op):
             told.check(low, high, size)
@@ -352,11 +362,11 @@ class Plan(Questions, Generic[D]):
                 edits.append(Exclude(source, since, tuple(left), lap))
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
+            excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))
             raise ConfigError(
-                f"plan.exclude({', '.join(edit.source for edit in edits if isinstance(edit, Exclude))}): that would "
-                "change what was given by now, as shares of tokens and rows packed together follow "
-                "from all their "
-                "samples, and the past is fixed: leave them out some steps later, or others"
+                f"plan.exclude({excluded}): this would change the past, because delivered shares "
+                "of tokens and packed rows depend on all samples of these sources; exclude the "
+                "samples some steps later, or exclude others"
             )
         return found
 

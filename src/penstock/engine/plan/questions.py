@@ -229,7 +229,7 @@ class Questions(Located):
             }
         if position is not None and step is None:
             return self._counted(self._given(position), unit)
-        raise ConfigError("plan.counts: give a position, or step=")
+        raise ConfigError("plan.counts: no position; give a position, or step=")
 
     def _counted(self, tally: Tally, unit: Counted) -> dict[str, int]:
         if unit == "samples":
@@ -254,7 +254,8 @@ class Questions(Located):
         packs = packs_of(self._op)
         if not packs:
             raise ConfigError(
-                "plan.packing(): nothing is packed here from lengths that are known beforehand"
+                "plan.packing(): the dataset has no pack() of lengths that are known beforehand; "
+                "add one, with lengths="
             )
         stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
         return replace(packing_of(packs[0]), stored=stored)
@@ -383,7 +384,7 @@ class Questions(Located):
         leaf = self._leaf(source)
         rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
         if not 0 <= index < rows:
-            raise IndexError(f"sample {index} of {source!r}, which has {rows}")
+            raise IndexError(f"{source!r} has no sample {index}; give an index below {rows}")
         return leaf, index
 
     def _steps_of(
@@ -398,7 +399,9 @@ class Questions(Located):
         if within is not None:
             raise ConfigError("plan.find: give positions or steps, not both")
         if not isinstance(steps, range) or steps.step != 1 or steps.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.find(steps={steps!r}): a range of steps from 0 on, one by one")
+            raise ConfigError(
+                f"plan.find(steps={steps!r}): give a range of steps from 0 on, such as range(0, 10)"
+            )
         op, (leaf, index) = self._rows_op, self._sample(source, index)
         if not steps:
             return []
@@ -462,7 +465,8 @@ class Questions(Located):
             )
         if not isinstance(within, range) or within.step != 1 or within.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"{asked}(within={within!r}): a range of positions from 0 on, one by one"
+                f"{asked}(within={within!r}): give a range of positions from 0 on, such as "
+                "range(0, 10)"
             )
         within_reach(within.stop)
         return within
@@ -478,7 +482,7 @@ class Questions(Located):
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(
-                f"position {position} of a plan of {self.size}: positions count from 0"
+                f"position {position} of a plan of {self.size}; give a position from 0 on"
             )
         within_reach(position)
         tally = Tally(len(self.sources), self._marks, most)
@@ -498,6 +502,6 @@ class Questions(Located):
         if not out:
             raise ConfigError(
                 "plan.counts(unit='tokens'): no source knows the lengths of its samples without "
-                "reading"
+                "reading; give read(lengths=...), or count samples"
             )
         return out

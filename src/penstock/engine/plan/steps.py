@@ -48,7 +48,7 @@ def log_of(
     """The log of a run, or that of one that begins on so many ranks."""
     if log is not None and world_size is not None:
         raise ConfigError(
-            f"plan.{asked}: the run knows on how many ranks it made its steps; leave out world_size"
+            f"plan.{asked}: the run stores the number of ranks of its steps; leave out world_size"
         )
     if log is not None:
         return log
@@ -112,7 +112,6 @@ def check_even(op: Op, start: int) -> None:
             for lap, part in zip(passes.laps, passes.parts, strict=True)
         )
         raise StateError(
-            f"a change on the way changed how long a pass is ({sizes}), so steps cannot be counted "
-            "over all passes; "
-            "ask by position: plan.position is the next one"
+            f"a change of the run altered the length of a pass ({sizes}), so steps cannot be "
+            "counted over all passes; ask by position (the next one is plan.position)"
         )

@@ -70,7 +70,7 @@ class Ahead(Iterator[Any]):
 
     def __init__(self, source: Resumable, n: int, fn: Callable[[Any], Any] | None = None) -> None:
         if n < 1:
-            raise ConfigError(f"Ahead(n={n}): at least one item ahead")
+            raise ConfigError(f"Ahead(n={n}): give at least one item")
         self._source, self._n, self._fn = source, n, fn
         self._hands: Hands = world.sched.spawn(1)
         self._finish = finalize(self, self._hands.close, _PATIENCE)

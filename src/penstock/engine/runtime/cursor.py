@@ -38,21 +38,20 @@ def unseal(state: Any) -> dict[str, Any]:
     whole."""
     if not isinstance(state, Mapping):
         raise StateError(
-            f"a state is a mapping, not a {type(state).__name__}; pass what state_dict() returned"
+            f"a state is a mapping, not a {type(state).__name__}; pass the result of state_dict()"
         )
     found = dict(cast("Mapping[str, Any]", state))
     if found.get("penstock") != "state":
         keys = ", ".join(sorted(map(str, found))[:6]) or "nothing"
         raise StateError(
-            f"not a state of Penstock (it holds {keys}); it may be another library's, or another "
-            "part of a checkpoint"
+            "this is not a state of Penstock, but perhaps of another library, or another part of "
+            f"a checkpoint (it holds {keys}); pass the result of state_dict()"
         )
     for what, ours in (("version", VERSION), ("order", ORDER)):
         if found.get(what) != ours:
             raise StateError(
                 f"the state has {what} {found.get(what)!r}, this Penstock has {ours}; resume with "
-                "the release that "
-                "wrote it"
+                "the release that wrote it"
             )
     check = found.pop("check", None)
     try:

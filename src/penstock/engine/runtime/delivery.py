@@ -108,9 +108,9 @@ class Delivery:
         works on."""
         if self._busy:
             raise ConfigError(
-                f"{call} while next() is at work on the same run: from a signal handler, a "
-                "function of the pipeline or "
-                "another thread; have a signal handler set a flag, and look at it between two items"
+                f"{call} during next() of the same run is not possible (from a signal handler, a "
+                "function of the pipeline or another thread); set a flag in a signal handler, "
+                "and read it between two items"
             )
 
     def _fill(self) -> None:

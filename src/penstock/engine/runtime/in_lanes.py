@@ -84,9 +84,9 @@ class LaneLedger(Ledger):
                     number += self.lanes
             except StopIteration:
                 raise StateError(
-                    f"item {next(iter(left)).uid} was leased, and its lane ends before it now: what "
-                    "the lane reads, or "
-                    "what the functions do, is not what it was"
+                    f"item {next(iter(left)).uid} was leased, but its lane ends before it now, "
+                    "because the data or the functions of the lane have changed; restore them, "
+                    "or load an earlier state"
                 ) from None
             finally:
                 delivery.stream.close()
@@ -117,7 +117,8 @@ def lanes_levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     if len({as_int(body["epoch"]) for body in bodies}) > 1:
         raise StateError(
-            "the states are of different moments or runs: the ranks stand in different passes"
+            "the states are of different moments or runs, because the ranks are in different "
+            "passes; save all ranks after the same step"
         )
     for body in bodies:
         saved, turn, lanes = (
@@ -154,8 +155,8 @@ def ledger_in(
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
                 f"the state holds items that were leased in {counted(lanes, 'lane')}, which "
-                f"{setting.world_size} "
-                "ranks cannot share out: go on with a number of ranks that divides them"
+                f"{setting.world_size} ranks cannot share; resume on a number of ranks that "
+                "divides the lanes"
             )
         for epoch, first, cursor, items in saved["open"]:
             lane = as_int(first) % lanes
@@ -188,5 +189,6 @@ def ledger_in(
 
 def _damaged(error: Exception) -> StateError:
     return StateError(
-        f"what the state tells of settled items cannot be read ({error!r}); it is damaged"
+        f"the settled items in the state cannot be read ({error!r}); the state is damaged, load "
+        "an earlier one"
     )

@@ -82,9 +82,8 @@ class DatasetIterator(Shows, Iterator[Any]):
         if used >= out.stop:
             if self._finish and process() != self._process:
                 raise ConfigError(
-                    "the iterator was made before this process was forked, and its threads are not "
-                    "here: make one in "
-                    "each process"
+                    "the iterator was made before this process was forked, and its threads do "
+                    "not exist here; make an iterator in each process"
                 )
             return out.next()
         value = out.values[used]
@@ -169,13 +168,14 @@ def refuse_copies(what: str) -> None:
     """
     here = worker()
     if here is not None and here[1] > 1:
-        raise ConfigError(
+        error = ConfigError(
             f"{what} in worker {here[0]} of {here[1]} of a torch DataLoader would give every "
-            f"sample {here[1]} times: "
-            f"use ps.Loader(ds, workers={here[1]}) in its place, or give DataLoader "
-            "penstock.integrations.torch.IterableDataset(ds); where the workers have their shares, "
-            "say so in each: "
-            "ps.Loader(ds, rank=..., world_size=...), counted over ranks and workers, or rank=0, "
-            "world_size=1 where "
+            f"sample {here[1]} times; use ps.Loader(ds, workers={here[1]}) instead, or give "
+            "DataLoader penstock.integrations.torch.IterableDataset(ds)"
+        )
+        error.add_note(
+            "if each worker has its own share of the data, give it in each: ps.Loader(ds, "
+            "rank=..., world_size=...), counted over ranks and workers, or rank=0, world_size=1 if "
             "the data itself was split"
         )
+        raise error

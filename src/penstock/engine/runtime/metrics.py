@@ -8,28 +8,31 @@ from typing import Any, NamedTuple
 from ..base.event_counts import COUNTED
 
 TOLD: dict[str, tuple[bool, str]] = {
-    "epoch": (False, "The pass that the run is in."),
-    "items": (True, "Items that were given."),
-    "samples": (True, "Samples that were given, by source."),
-    "bytes": (True, "Bytes of the items that were given, about."),
+    "epoch": (False, "The current pass of the run."),
+    "items": (True, "Delivered items."),
+    "samples": (True, "Delivered samples, by source."),
+    "bytes": (True, "Bytes of the delivered items, about."),
     "errors": (True, "Samples that could not be read or computed."),
-    "quarantined": (True, "Draws of bad samples that are replaced or left out, by source."),
+    "quarantined": (True, "Draws of bad samples that were replaced or left out, by source."),
     "worker_deaths": (True, "Worker processes that were replaced."),
-    "retries": (True, "Calls of storage that were made again, in this process and its workers."),
+    "retries": (True, "Retries of storage calls, in this process and its workers."),
     "cache_hits": (
         True,
-        "Blocks of remote files found in the cache of the machine, in this process and its "
+        "Blocks of remote files that the cache of the machine had, in this process and its "
         "workers.",
     ),
     "cache_misses": (True, "Blocks of remote files that were fetched."),
     "elapsed_seconds": (True, "Seconds from the first item to the last."),
-    "waited_seconds": (True, "Seconds in which there was nothing to take, after the first item."),
-    "stalls": (True, "How often an item was waited for longer than a millisecond."),
-    "under_way": (False, "Pieces of work that are made ahead."),
-    "under_way_bytes": (False, "Bytes that these count as."),
+    "waited_seconds": (True, "Seconds that the run waited for data, after the first item."),
+    "stalls": (True, "Waits for an item longer than a millisecond."),
+    "under_way": (False, "Units of work in flight."),
+    "under_way_bytes": (
+        False,
+        "Bytes of the units of work in flight, as the memory budget counts them.",
+    ),
     "resident_bytes": (False, "Memory of each process."),
-    "step_seconds": (True, "Seconds that a step took for samples of a source."),
-    "step_processor_seconds": (True, "Those of them in which a core was busy."),
+    "step_seconds": (True, "Seconds that a step took, by source."),
+    "step_processor_seconds": (True, "Seconds of processor time that a step took, by source."),
     "step_items": (True, "Items of a source that went through a step."),
 }
 """For every name: whether it only grows, and what it is."""

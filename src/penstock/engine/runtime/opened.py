@@ -37,8 +37,7 @@ from ..streams.work import Hired, Work
 from .setting import Setting
 
 PACKED_AGAIN = (
-    "the pass would end so soon that rows that were given already would be packed again, together "
-    "with what is left"
+    "the pass would end so early that delivered rows would be packed again, together with the rest"
 )
 """What a change may not do to the past of rows that are packed some at a time."""
 
@@ -109,9 +108,9 @@ class Opened:
         """Refuse to go on where another item came last than a state tells."""
         if any(body["last"].get(lane) != key for lane, key in self.last(epoch, cursor).items()):
             raise StateError(
-                "the state stands at a position of this pipeline, but other samples lead up to it: "
-                "it is of another "
-                "pipeline, or of another version of Penstock"
+                "the position in this state exists, but the samples before it differ from the "
+                "samples of the saved run, because the pipeline or the version of Penstock is "
+                "another; load the state into the pipeline and version that saved it"
             )
 
     def require_last(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
@@ -148,19 +147,20 @@ class Opened:
             if was[lane].get(name, now[lane][name]) != now[lane][name]
         }
         if other or moved:
-            what = f" (of {', '.join(sorted(moved))})" if moved else ""
-            raise StateError(
-                f"adopt: what was given last in this pass{what} is not what the present pipeline "
-                "has there, so samples "
-                "would be given again or never: what orders or counts them is another one (a "
-                "shuffle, or one over a "
-                "source that grew or has another name, skip, limit, concat, repeat), or rows that "
-                "were given already "
-                "would be packed again, otherwise or with what is left of a pass that ends "
-                "elsewhere; keep that as it "
-                "was until the end of a pass and adopt there, and give new rows as an input of "
-                "their own"
+            what = f" (sources: {', '.join(sorted(moved))})" if moved else ""
+            error = StateError(
+                f"adopt: the last delivered samples of this pass{what} differ in this pipeline, so "
+                "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
+                "unchanged until the end of the pass, or adopt there, and add new rows as a "
+                "separate input"
             )
+            error.add_note(
+                "possible causes: another step that orders or counts samples (a shuffle, or a "
+                "shuffle over a source that grew or has another name, skip, limit, concat, "
+                "repeat), or delivered rows that would be packed again, differently or with the "
+                "rest of a pass that ends elsewhere"
+            )
+            raise error
 
     def _require_next(self, epoch: int, cursor: int) -> None:
         """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
@@ -212,11 +212,10 @@ def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
         )
     if was[1] != now[1]:
         raise ConfigError(
-            "set_weights: a mixture above this one has weights by temperature=, or a part of a "
-            "pass as max_epochs=, "
-            "which depend on the length of this one; that would change, and with it what was given "
-            "already: write "
-            "weights= for the one above, or whole passes"
+            "set_weights would change the length of this mixture, and a mixture above it has "
+            "weights by temperature=, or a part of a pass as max_epochs=, that depend on it, so "
+            "delivered samples would change; write weights= for the mixture above, or whole "
+            "passes"
         )
 
 

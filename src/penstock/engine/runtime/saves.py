@@ -153,7 +153,7 @@ def restore(
         if step is None and not _complete(held := _held(folder)):
             if held:
                 _LOG.warning(
-                    "%s: %s, and no other is complete; nothing is restored",
+                    "%s: %s, and no other step is complete; nothing is restored",
                     folder,
                     _lacking(held, max(held).step),
                 )
@@ -182,7 +182,8 @@ def restore(
 def _check(run: object) -> None:
     if not isinstance(run, Savable):
         raise ConfigError(
-            f"a {type(run).__name__} has no place in its data: give a ps.Loader(ds), or an iter(ds)"
+            f"a {type(run).__name__} has no position in its data; give a ps.Loader(ds), or an "
+            "iter(ds)"
         )
 
 
@@ -199,9 +200,9 @@ def write_state(
     body = unseal(state)
     if ranks > 1 and "settling" in body:
         raise StateError(
-            f"items were leased on {ranks} ranks, each of which stands somewhere else, so no folder "
-            "can tell which of "
-            "their states are of one moment: gather the state_dict() of all, and load the list"
+            f"items were leased on {ranks} ranks, and each rank is at another position, so a "
+            "folder cannot show which of their states are of one moment; gather the state_dict() "
+            "of all ranks, and load the list"
         )
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0, FAR)
     moment = _Moment(step, moment_of(body), ranks)
@@ -264,8 +265,7 @@ def _read(path: Path) -> dict[str, Any]:
         state = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise StateError(
-            f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an "
-            "earlier step"
+            f"{path}: the JSON file is incomplete or is not a state ({error}); use an earlier step"
         ) from error
     try:
         unseal(state)
@@ -295,9 +295,8 @@ def _held(folder: Path) -> _Held:
         names = world.disk.list(folder)
     except NotADirectoryError as error:
         raise ConfigError(
-            f"{folder} is a file: give the folder that ps.save was given; the state in a file of "
-            "yours goes into "
-            "load_state_dict"
+            f"{folder} is a file; give the folder that ps.save was given, or pass the state in "
+            "your own file to load_state_dict"
         ) from error
     for found in map(_NAME.fullmatch, names):
         if (
@@ -327,11 +326,11 @@ def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
         else [moment for moment in done if moment.step == step]
     )
     if not asked:
-        newest = f"the newest complete one is {max(done).step}" if done else "none is complete"
+        newest = f"the newest complete step is {max(done).step}" if done else "no step is complete"
         raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
     found = max(asked)
     if step is None and (last := max(held).step) > max(done).step:
-        _LOG.warning("%s: %s; step %d is taken", folder, _lacking(held, last), found.step)
+        _LOG.warning("%s: %s; step %d is used", folder, _lacking(held, last), found.step)
     return found
 
 
@@ -345,8 +344,8 @@ def _current(folder: Path) -> int | None:
         return None
     except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         raise StateError(
-            f"{folder / _CURRENT}: it does not name a step ({error}); remove it, and the newest "
-            "step is the current one"
+            f"{folder / _CURRENT}: the file does not name a step ({error}); remove it, so that "
+            "the newest step becomes the current one"
         ) from error
 
 
@@ -360,9 +359,7 @@ def _make_current(folder: Path, step: int) -> None:
     later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
     if later and _current(folder) != step:
         write_whole(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
-        _LOG.info(
-            "%s: step %d is the current one; later ones are opened with step=...", folder, step
-        )
+        _LOG.info("%s: step %d is the current one; open later steps with step=...", folder, step)
     elif not later:
         with suppress(FileNotFoundError):
             world.disk.unlink(folder / _CURRENT)
@@ -396,15 +393,14 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
         there = body["fingerprint"]
     if there not in (body["fingerprint"], *body["adopted"]):
         raise StateError(
-            f"{folder} holds the states of another pipeline (step {last.step}): save into another "
-            "folder, or restore "
-            "that run with on_mismatch='adopt'"
+            f"{folder} holds the states of another pipeline (step {last.step}); save into another "
+            "folder, or restore that run with on_mismatch='adopt'"
         )
     if last.step > step:
         raise StateError(
-            f"{folder} holds step {last.step}, which is later than step {step}, and would be "
-            "restored before it: "
-            "go back in it with ps.restore(step=...), restore it, or save into another folder"
+            f"{folder} holds step {last.step}, which is later than step {step} and would be "
+            "restored instead of it; go back with ps.restore(step=...), restore the later step, "
+            "or save into another folder"
         )
 
 

@@ -225,10 +225,9 @@ class Session:
         self._warned = True
         if names:
             logging.getLogger("penstock").warning(
-                "nothing tells in which order %s %s samples, and a resume is exact only where that "
-                "is the same "
-                "every time: seed what shuffles in the function, and say so by from_iterable(..., "
-                "identity='v1')",
+                "the order in which %s %s samples is unknown, and a resume is exact only if it "
+                "is the same every time; seed the shuffle in the function, and say so by "
+                "from_iterable(..., identity='v1')",
                 few(names), "gives its" if len(names) == 1 else "give their",
             )  # fmt: skip
 
@@ -245,10 +244,9 @@ class Session:
             return
         self._warned_of_lanes, ranks = True, self.setting.world_size
         logging.getLogger("penstock").warning(
-            "%d ranks cannot share out %s, so each of them reads and computes all samples of the "
-            "run and keeps "
-            "its rows of each step; to share the work, begin a run with lanes= a multiple of the "
-            "ranks",
+            "%d ranks cannot share out %s, so each rank reads and computes all samples of the "
+            "run and keeps its rows of each step; to share the work, start a run with lanes= a "
+            "multiple of the number of ranks",
             ranks, counted(self.lanes, "lane"),
         )  # fmt: skip
 
@@ -405,7 +403,8 @@ class Session:
             except _ODD as error:
                 if not isinstance(error, PenstockError):
                     raise StateError(
-                        f"the state does not fit this pipeline: {error!r}; it is damaged"
+                        f"the state does not fit this pipeline: {error!r}; the state is damaged, "
+                        "load an earlier one"
                     ) from error
                 odd = self.changes and isinstance(error, ConfigError)
                 what = "the changes in the state do" if odd else "the state does"
@@ -419,7 +418,9 @@ class Session:
             for state in (states if isinstance(states, list | tuple) else [states])  # pyright: ignore[reportUnknownVariableType]
         ]
         if not bodies:
-            raise StateError("an empty list of states; pass one state, or those of all ranks")
+            raise StateError(
+                "the list of states is empty; pass one state, or the states of all ranks"
+            )
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         home = self._base.remembered(body["pipeline"])
@@ -473,8 +474,8 @@ class Session:
             if self.given_before and self.adopted != tuple(body["adopted"]):
                 self.given_before = ()
                 notes.append(
-                    "steps that were given before the run went back are no longer counted, as it "
-                    "was adopted"
+                    "the run was adopted, so steps that it gave before it went back are no "
+                    "longer counted"
                 )
         self.notes, self.ledger = (
             logged_notes(notes),

@@ -47,7 +47,8 @@ class Setting:
                 object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(
-                f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1"
+                f"rank {self.rank} of world_size {self.world_size}; give a rank from 0 to "
+                "world_size - 1"
             )
         chosen(self.remainder, REMAINDERS, "remainder={}")
         if (
@@ -57,12 +58,13 @@ class Setting:
             and self.form.place is not None
         ):
             raise ConfigError(
-                "remainder='keep' ends ranks at different steps, and a global batch needs all of "
-                "them"
+                "remainder='keep' ends ranks at different steps, and a global batch needs all "
+                "ranks; use remainder='pad' or leave it out"
             )
         if self.cost is not None and self.remainder == "pad":
             raise ConfigError(
-                "balance= shares whole steps out; remainder='pad' fills one up: use one of them"
+                "balance= distributes whole steps, and remainder='pad' completes a short one; "
+                "use only one of them"
             )
         chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
@@ -82,19 +84,20 @@ def place_of(
     if mesh is not None:
         if rank is not None or world_size is not None:
             raise ConfigError(
-                f"rank={rank}, world_size={world_size} and mesh=: the mesh says both; leave them "
-                "out"
+                f"rank={rank}, world_size={world_size} and mesh=: the mesh gives both; leave out "
+                "rank and world_size"
             )
         rank, world_size = rank_in(mesh)
     if (rank is None) != (world_size is None):
-        raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
+        raise ConfigError(
+            f"rank={rank}, world_size={world_size}: one of them is missing; give both or neither"
+        )
     held = None if form is None else form.place
     if rank is None or world_size is None:
         return held or place(whole=True)
     if held not in (None, (rank, world_size)):
         raise ConfigError(
-            f"the loader is rank {rank} of {world_size}, and this process's devices hold share "
-            f"{held[0]} of {held[1]} "
-            "of the rows: leave out rank and world_size"
+            f"the loader is rank {rank} of {world_size}, but the devices of this process hold "
+            f"share {held[0]} of {held[1]} of the rows; leave out rank and world_size"
         )
     return rank, world_size

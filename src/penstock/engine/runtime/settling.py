@@ -53,7 +53,8 @@ def address_of(uid: str, where: str) -> Address:
     ):
         return found
     raise ConfigError(
-        f"{where.format(uid)}: that is no uid; lease() gives each item with its own, such as '0:17'"
+        f"{where.format(uid)}: this is not a uid; give the uid of an item from lease(), such as "
+        "'0:17'"
     )
 
 
@@ -89,12 +90,15 @@ class Ledger:
         chosen(settlement, SETTLEMENTS, "settle(uid, {})")
         address = address_of(uid, "settle({!r})")
         if address in self.waiting and settlement == "requeue":
-            raise ConfigError(f"settle({uid!r}, 'requeue'): it waits to be given again already")
+            raise ConfigError(
+                f"settle({uid!r}, 'requeue'): the item is already requeued; settle it "
+                "after lease() gives it again"
+            )
         if address not in self.flight and address not in self.waiting:
             raise ConfigError(
-                f"settle({uid!r}, {settlement!r}): it is not in flight here: it was settled "
-                "before, or never leased on "
-                "this rank"
+                f"settle({uid!r}, {settlement!r}): the item is not in flight on this rank, "
+                "because it was settled before or never leased here; settle each item once, on "
+                "the rank that leased it"
             )
         self.flight.pop(address, None)
         self.waiting.pop(address, None)
@@ -153,7 +157,8 @@ class StandingOf(NamedTuple):
                 raise ValueError(f"{found[-1]} lies above the position")
         except (LookupError, TypeError, ValueError) as error:
             raise StateError(
-                f"what the state tells of settled items cannot be read ({error!r}); it is damaged"
+                f"the settled items in the state cannot be read ({error!r}); the state is "
+                "damaged, load an earlier one"
             ) from error
         return StandingOf(
             epoch, at, Spread(rank, ranks, group, whole=True), rows, items, found, lost
@@ -165,7 +170,8 @@ class StandingOf(NamedTuple):
             return []
         if self.epoch < epoch and self.rows is None:
             raise StateError(
-                f"the states are of different runs: one is in pass {epoch} of what never ends"
+                f"the states are of different runs, because one is in pass {epoch} of an endless "
+                "dataset; pass the states of one run"
             )
         found = list[Address]()
         for each in range(self.epoch, epoch + 1):
@@ -201,19 +207,18 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         one.spread.world_size != ranks or one.spread.rank >= ranks for one in told
     ):
         raise StateError(
-            "the states are of different moments or runs: two are of one rank, or of other numbers "
-            "of ranks"
+            "the states are of different moments or runs, because two have the same rank or "
+            "other world sizes; pass one state for each rank, all saved after the same step"
         )
     if len(plain) != len(missing):
         raise StateError(
             f"items were leased on {ranks} ranks, and the states of ranks {missing[:8]} are "
-            "missing: load those of all "
-            "ranks as a list, whatever the number of ranks now"
+            "missing; load the states of all ranks as a list, whatever the number of ranks now"
         )
     if any(other["changes"] != bodies[0]["changes"] for other in bodies):
         raise StateError(
-            "the states are of different runs: the ranks were given different changes (weights, "
-            "edits)"
+            "the states are of different runs, because the ranks have different changes "
+            "(weights, edits); make changes on all ranks after the same step"
         )
     one, last = told[0], max(bodies, key=lambda body: (as_int(body["epoch"]), as_int(body["at"])))
     for rank, body in zip(missing, plain, strict=True):
@@ -224,7 +229,7 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     epoch, at = as_int(last["epoch"]), as_int(last["at"])
     if len({each.rows for each in told}) > 1:
         raise StateError(
-            "the ranks stand in passes of different lengths; save when all are in one pass"
+            "the ranks are in passes of different lengths; save when all ranks are in one pass"
         )
     left = Ledger(
         sorted(address for each in told for address in [*each.open, *each.not_taken(epoch, at)])
@@ -254,9 +259,8 @@ def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:
         raise nobody_takes(len(told.open))
     if told.open and told.spread.group != spread.group:
         raise StateError(
-            f"{len(told.open)} items of {told.spread.group} rows are not settled, and items have "
-            f"{spread.group} rows "
-            "here: settle them before the size of the batch changes"
+            f"{len(told.open)} items of {told.spread.group} rows are not settled, but items have "
+            f"{spread.group} rows here; settle them before you change the batch size"
         )
     left = Ledger(told.open[spread.rank :: spread.world_size])
     left.lost, left.of_all = [*told.lost], told.open
@@ -266,9 +270,8 @@ def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:
 def nobody_takes(many: int) -> StateError:
     """The error for a state that leaves items open where nobody would take them."""
     return StateError(
-        f"{many} items of the state were leased and never settled: only Loader.lease() of the "
-        "pipeline that saved it "
-        "gives them again"
+        f"{many} items of the state were leased and never settled; call Loader.lease() of the "
+        "pipeline that saved it, which gives them again"
     )
 
 
@@ -276,8 +279,7 @@ def whole_items(spread: Spread, at: int, rows: int | None) -> Spread:
     """The spread of a run that stands at a row and is taken from, item by item."""
     if at % spread.group and at != rows:
         raise ConfigError(
-            f"take: the run stands at row {at}, in the middle of an item of {spread.group} rows: "
-            "take batches of the "
-            "size in which it was given so far"
+            f"take: the run is at row {at}, in the middle of an item of {spread.group} rows; take "
+            "batches of the size that the run has used so far"
         )
     return replace(spread, remainder="keep", whole=True)

@@ -125,23 +125,23 @@ class Shares:
                     as_int(item)
         except (LookupError, TypeError, PenstockError) as error:
             raise ConfigError(
-                f"make_up: {error!r}: give what settled_report() of every rank gave"
+                f"make_up: a report cannot be read ({error!r}); give the settled_report() of "
+                "every rank"
             ) from error
         if of != [[rank, ranks] for rank in range(ranks)]:
             raise ConfigError(
-                f"make_up: the reports are of ranks {str(of)[:80]}, and each of {ranks} is needed, "
-                "once"
+                f"make_up: the reports are of ranks {str(of)[:80]}; give one report for each of "
+                f"the {ranks} ranks"
             )
         if any(report["made"] != mine["made"] for report in found):
             raise StateError(
-                "make_up: the reports are of different moments or runs: the ranks put in different "
-                "draws"
+                "make_up: the reports are of different moments or runs, because the ranks have "
+                "made up different draws; take all reports after the same call of make_up"
             )
         if found[self._session.setting.rank] != json.loads(json.dumps(mine)):
             raise ConfigError(
-                "make_up: this rank took or settled items since it reported: report, hand the "
-                "reports to all, and make "
-                "up before anything else is leased or settled"
+                "make_up: this rank took or settled items after its report; report, gather the "
+                "reports of all ranks, and call make_up before you take or settle more items"
             )
         return found
 

@@ -39,7 +39,8 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
     found = body.get(name, [])
     if not isinstance(found, list):
         raise StateError(
-            f"the state's {name!r} is a {type(found).__name__}, not a list; it is damaged"
+            f"the state's {name!r} is a {type(found).__name__}, not a list; the state is damaged, "
+            "load an earlier one"
         )
     return found  # pyright: ignore[reportUnknownVariableType]
 
@@ -126,15 +127,14 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    penstock.errors.StateError: the states are of different moments: rank 0 stood at step 4, rank 1 at step 5; save ...
+    penstock.errors.StateError: the states are of different moments: rank 0 was at step 4, rank 1 at step 5; save ...
     """
     for (first, one), (rank, other) in pairwise(stands.items()):
         if differ := [name for name, ours in one["run"].items() if ours != other["run"].get(name)]:
             raise StateError(
                 f"{_PLURAL[unit]} {first} and {rank} are of different runs, with other "
-                f"{' and '.join(differ)}: give "
-                f"all {_PLURAL[unit]} the same pipeline and options, and make changes on all after "
-                "the same step"
+                f"{' and '.join(differ)}; give all {_PLURAL[unit]} the same pipeline and options, "
+                "and make changes on all after the same step"
             )
     placed = [rank for rank, one in stands.items() if one["place"] is not None]
     shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
@@ -146,16 +146,14 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
         for rank in shown:
             where = f" of pass {stands[rank]['place'][0]}" if one_step else ""
             steps.append(
-                f"{unit} {rank} {'stood ' * (rank == shown[0])}at step "
-                f"{stands[rank]['step']}{where}"
+                f"{unit} {rank} {'was ' * (rank == shown[0])}at step {stands[rank]['step']}{where}"
             )
         told = ", ".join(steps[:_SHOWN]) + (
             f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else ""
         )
         raise StateError(
             f"the states are of different moments: {told}; save on all {_PLURAL[unit]} after the "
-            "same step, or use an "
-            "earlier checkpoint"
+            "same step, or use an earlier checkpoint"
         )
     for (first, one), (rank, other) in pairwise(stands.items()):
         ours, theirs = one["data"], other["data"]
@@ -164,8 +162,8 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
         ):
             raise StateError(
                 f"{_PLURAL[unit]} {first} and {rank} read different data under the same names, "
-                f"{few(differ)}: where "
-                "each rank shuffles for itself, give all the same seed, as in .shuffle(seed=0)"
+                f"{few(differ)}; give all {_PLURAL[unit]} the same seed, as in .shuffle(seed=0), "
+                "if each shuffles for itself"
             )
 
 
@@ -189,7 +187,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
     for other in bodies:
         needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
         if missing := [name for name in needed if name not in other]:
-            raise StateError(f"the state lacks {missing}; it is damaged")
+            raise StateError(f"the state lacks {missing}; it is damaged, load an earlier one")
         if isinstance(other["last"], Mapping):
             last |= other["last"]
         if isinstance(other["latest"], Mapping):
@@ -197,19 +195,25 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         for name in SHARED:
             if other.get(name) != body.get(name):
                 raise StateError(
-                    f"the states are of different moments or runs: {name} is {body.get(name)!r} in "
-                    "one, "
-                    f"{other.get(name)!r} in another"
+                    f"the states are of different moments or runs: {name} is {body.get(name)!r} "
+                    f"in one, {other.get(name)!r} in another; pass states that all ranks saved "
+                    "after the same step"
                 )
         at = other.get("at")
         if "lanes" in other:
             if not isinstance(at, Mapping):
-                raise StateError(f"the state's cursors of lanes are {at!r}; it is damaged")
+                raise StateError(
+                    f"the state's cursors of lanes are {at!r}; the state is damaged, load an "
+                    "earlier one"
+                )
             cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             cursors[0] = at
     if not cursors or ("lanes" not in body and cursors[0] is None):
-        raise StateError("the state has no cursor; it is damaged, or was never a saved position")
+        raise StateError(
+            "the state has no cursor; it is damaged, or is not the state of a run: pass the "
+            "result of state_dict()"
+        )
     body = {
         **body,
         "last": last,
@@ -259,20 +263,18 @@ def check_lanes(
     found = as_int(body.get("lanes", lanes))
     if mine and "lanes" not in body:
         raise StateError(
-            "the run went from position to position, and this pipeline is read in lanes, as it "
-            "cannot be indexed: "
-            "ds.plan says what that is for; without it the run can go on"
+            "the run went from position to position, but this pipeline has no random access, so "
+            "it is read in lanes; remove the step that prevents it, which ds.plan names"
         )
     if found != lanes:
         raise StateError(
-            f"the run has {found} lanes, this loader {lanes}; a run keeps its lanes: Loader(..., "
-            f"lanes={found})"
+            f"the run has {found} lanes and this loader {lanes}, but a run keeps its lanes; use "
+            f"Loader(..., lanes={found})"
         )
     if missing := [lane for lane in mine if lane not in cursors]:
         raise StateError(
-            f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the "
-            "states of all ranks "
-            "as a list"
+            f"the state has no cursor for lanes {missing[:8]}, so it belongs to another rank; "
+            "pass the states of all ranks as a list"
         )
 
 

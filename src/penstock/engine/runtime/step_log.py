@@ -172,7 +172,10 @@ def rows_of_step(log: Sequence[StepRecord], step: int, rows: int | None) -> rang
     beginning."""
     record = record_of(log, step)
     if rows is not None and not record.in_pass(rows):
-        raise IndexError(f"step {step}: a pass of {rows} rows gives no step of {record.rows}")
+        raise IndexError(
+            f"step {step}: a pass has {rows} rows, fewer than a step of {record.rows}; ask by "
+            "position"
+        )
     first = record.first_row(step, rows)
     if rows is not None and not record.least:
         return range(first, first + record.rows)
@@ -204,7 +207,10 @@ def _rows_of_steps(
     first = record.row + after * record.rows
     if rows is not None and len(after):
         if not record.in_pass(rows):
-            raise IndexError(f"step {low}: a pass of {rows} rows gives no step of {record.rows}")
+            raise IndexError(
+                f"step {low}: a pass has {rows} rows, fewer than a step of {record.rows}; ask "
+                "by position"
+            )
         here = rows - record.row % rows
         passes, place = np.divmod(after - record.in_pass(here), record.in_pass(rows))
         later_passes = record.row + here + passes * rows + place * record.rows
@@ -413,7 +419,8 @@ def records_from_json(saved: Any) -> tuple[StepRecord, ...]:
         fit, log = False, ()
     if not fit:
         raise StateError(
-            f"the state's 'records' are no log of steps ({str(saved)[:80]}); it is damaged"
+            f"the state's 'records' are not a log of steps ({str(saved)[:80]}); the state is "
+            "damaged, load an earlier one"
         )
     return log
 
@@ -431,7 +438,8 @@ def given_before_from_json(saved: Any) -> tuple[GivenBefore, ...]:
             )
     except (TypeError, ValueError, KeyError, AttributeError, StateError) as error:
         raise StateError(
-            f"the state's 'given_before' cannot be read ({str(saved)[:80]}); it is damaged"
+            f"the state's 'given_before' cannot be read ({str(saved)[:80]}); the state is "
+            "damaged, load an earlier one"
         ) from error
     return tuple(found)
 

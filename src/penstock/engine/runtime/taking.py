@@ -97,8 +97,8 @@ class Taking:
         """What is put in for what was lost."""
         if not self._shares:
             raise ConfigError(
-                f"{asked} is of a mix(count='settled'): no other pipeline changes by what is "
-                "settled"
+                f"{asked} needs mix(count='settled'), because no other pipeline depends on "
+                "settled items; add it to the mixture"
             )
         return self._shares
 
@@ -179,23 +179,19 @@ def check_lanes_taken(session: Session) -> None:
     nobody knows."""
     if tail_of(session.flow).batches or laned(session.flow).limit is not None:
         raise ConfigError(
-            "lease() of a pipeline whose yield depends on the data gives its rows one by one: leave "
-            "out the batch() and "
-            "the limit() above, and count and batch what was leased"
+            "lease() gives the rows one by one if the number of rows depends on the data; leave "
+            "out the batch() and the limit() above, and count and batch the rows that you take"
         )
     if session.reads_all_lanes:
         raise ConfigError(
-            f"lease() on {session.setting.world_size} ranks of a pipeline whose yield depends on "
-            "the data: the run has "
-            f"{counted(session.lanes, 'lane')}, which these ranks cannot share out; begin the run "
-            "with "
-            "lanes= a multiple of every number of ranks that it may have"
+            f"lease(): the number of rows depends on the data, and {session.setting.world_size} "
+            f"ranks cannot share out the {counted(session.lanes, 'lane')} of the run; start the "
+            "run with lanes= a multiple of every number of ranks that it may have"
         )
     if session.setting.world_size > 1 and not endless(session.flow):
         raise ConfigError(
-            "lease() over several ranks of a pipeline whose yield depends on the data needs one "
-            "that never ends, since "
-            "nobody knows where the ranks' passes do: repeat() it"
+            "lease() on several ranks: the number of rows depends on the data, so the ends of the "
+            "ranks' passes are unknown; repeat() the dataset, so that it is endless"
         )
 
 

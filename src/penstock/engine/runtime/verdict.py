@@ -72,9 +72,10 @@ def turns(facts: Facts) -> str:
     """That threads take turns, and what helps."""
     return (
         f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
-        f"{facts.cores} cores: they "
-        "hold the interpreter, so threads take turns; Loader(executor='processes') may be up to "
-        f"{min(facts.workers, facts.cores)} times as fast"
+        f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
+        f"{facts.cores} cores, because they hold the interpreter lock (GIL), so only one runs at "
+        f"a time; Loader(executor='processes') may be up to {min(facts.workers, facts.cores)} "
+        "times as fast"
     )
 
 
@@ -150,7 +151,7 @@ def _advice(facts: Facts, step: str | None) -> str:
             if idle
             else f"workers={facts.cores} would work ahead"
         )
-        return f"Nobody works ahead while the step runs: {what}."
+        return f"The loader does no work ahead while the step runs: {what}."
     if idle:
         enough = "" if facts.executor == "threads" else ", and threads are enough"
         return f"Most of that is waiting, not computing: more than {facts.workers} workers would help{enough}."

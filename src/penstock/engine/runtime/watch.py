@@ -54,9 +54,7 @@ class Watch:
         """Say once that the functions hold the interpreter, where that is why somebody waits."""
         if (facts := self._facts()).held:
             self._told = True
-            logging.getLogger("penstock").warning(
-                "the run waits for its data, and %s", turns(facts)
-            )
+            logging.getLogger("penstock").warning("the run waits for its data: %s", turns(facts))
 
     def _facts(self) -> Facts:
         spent = self._executor.spent if isinstance(self._executor, Threads) else 0.0

@@ -53,9 +53,8 @@ class Balanced:
         each = np.asarray(self.cost(sizes))
         if each.dtype.kind not in "iu" or each.shape != sizes.shape:
             raise ConfigError(
-                f"balance={self.cost!r} gave {each.dtype}{list(each.shape)} for {len(sizes)} "
-                "lengths: a whole number "
-                "for each is needed"
+                f"balance={self.cost!r} returned {each.dtype}{list(each.shape)} for {len(sizes)} "
+                "lengths; return one whole number for each length"
             )
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(each, dtype=np.int64)])
         return np.diff(sums[rows.firsts()])

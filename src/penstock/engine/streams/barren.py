@@ -32,13 +32,21 @@ class Barren:
         """A lane found nothing."""
         self.found.setdefault(name, set()).add(lane)
         if len(self.found[name]) == self.lanes:
-            raise DataError("a whole pass gave no sample, so it cannot be repeated", where=name)
+            raise DataError(
+                "a whole pass gave no sample, so it cannot be repeated; loosen the filter, "
+                "or read other data",
+                where=name,
+            )
 
     def check(self, given: bool) -> None:
         """Refuse the end of a run that had more to give, or gave nothing."""
         if self.found and (self.endless or not given):
             names = ", ".join(sorted(self.found)[:5])
-            raise DataError("a whole pass gave no sample, so it cannot be repeated", where=names)
+            raise DataError(
+                "a whole pass gave no sample, so it cannot be repeated; loosen the filter, "
+                "or read other data",
+                where=names,
+            )
 
 
 class EndlessSearch:
@@ -78,9 +86,7 @@ class EndlessSearch:
             return
         if np.all(self._last[come] - self._first[come] > self._passes):
             raise DataError(
-                f"{self.samples:,} samples in a row gave nothing, and there is no end to them: a "
-                "lane is dealt every "
-                "n-th position, which without a shuffle are the same samples in every pass; "
-                "shuffle before the "
-                "filter, or filter before repeat()"
+                f"{self.samples:,} samples in a row gave nothing, and the dataset is endless: a "
+                "lane reads every n-th position, and without a shuffle these are the same "
+                "samples in every pass; shuffle before the filter, or filter before repeat()"
             )

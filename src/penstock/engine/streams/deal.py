@@ -176,11 +176,9 @@ class Spread:
             else "one rank takes"
         )
         return ConfigError(
-            f"a pass has {rows} rows, and {ranks} {self.size} a step, so no rank would ever make a "
-            "step; "
-            "repeat() before the batches, use a smaller batch or fewer ranks, or ask for the rest "
-            "with "
-            "Loader(remainder='pad') or 'keep'"
+            f"a pass has {rows} rows, and {ranks} {self.size} a step, so no rank would ever make "
+            "a step; repeat() before the batches, use a smaller batch or fewer ranks, or keep "
+            "the rest with Loader(remainder='pad') or 'keep'"
         )
 
 

@@ -68,7 +68,10 @@ class Journal:
         error = _ADDRESS.sub("", f"{type(cause).__name__}: {cause}")[:_LONGEST]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
-            raise DataError(f"{count}; the last: {error}", where=draw_shown(draw)) from cause
+            raise DataError(
+                f"{count}; fix the data or raise max_errors; the last error: {error}",
+                where=draw_shown(draw),
+            ) from cause
         self.entries[draw] = JournalEntry(error)
 
 
@@ -103,7 +106,8 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
             told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(
-                f"an entry of the state's journal names no sample ({entry!r}); it is damaged"
+                f"an entry of the state's journal names no sample ({entry!r}); the state is "
+                "damaged, load an earlier one"
             ) from error
         if draw not in found or found[draw].at is None:
             found[draw] = told
@@ -119,9 +123,8 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
     missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})
     named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     return [
-        f"the journal of {named} is missing: bad samples that were replaced there are tried again, "
-        "and the plan does "
-        "not know of them; load the states of all ranks as a list"
+        f"the journal of {named} is missing: bad samples that this journal replaced are tried "
+        "again, and the plan does not know them; load the states of all ranks as a list"
     ] * bool(missing)
 
 
@@ -156,7 +159,8 @@ def rows_told(parts: Json, like: Rows, leaves: Sequence[Leaf]) -> Rows:
         ).T
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"the state's journal says that a bad sample was replaced by {parts!r}; it is damaged"
+            f"the state's journal names {parts!r} as the replacement of a bad sample; the state "
+            "is damaged, load an earlier one"
         ) from error
     marks = dict(zip(sorted(like.marks), noted, strict=False))
     return Rows(leaf, epoch, index, part, tuple(levels), marks)

@@ -44,7 +44,7 @@ class _Lane:
             tap = self.open()
             tap.seek(epoch, cursor)
             if not stands_at(tap.cursor(), cursor):
-                raise bad_cursor(cursor, "a place of this pipeline")
+                raise bad_cursor(cursor, "a position of this pipeline")
 
     def close(self) -> None:
         if self._tap is not None:

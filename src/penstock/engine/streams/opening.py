@@ -133,6 +133,6 @@ def last(stream: object, epoch: int, cursor: Json) -> Came | None:
 
 def _untold() -> Any:
     raise ConfigError(
-        "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of "
-        "the run; pass at="
+        "set_weights: the mixture is shuffled, sliced or nested, so its positions differ from "
+        "the positions of the run; pass at="
     )

@@ -175,7 +175,8 @@ class Quarantine:
                 self.journal.entries[draw] = replace(entry, used=used, at=at, parts=parts)
                 return found
         raise DataError(
-            f"{TRIES} others of the source, tried in its place, are bad too; it failed by "
+            f"{TRIES} other samples of the source were tried as a replacement and are bad too; "
+            "fix or remove the bad samples of this source; the error of this sample: "
             f"{entry.error}",
             where=draw_shown(draw),
         )
@@ -230,17 +231,17 @@ class Quarantine:
     def _reason(self, failure: Failed) -> str | None:
         """Why a failure is raised; None where the sample can be exchanged."""
         if isinstance(failure.cause, ConfigError | StateError):
-            return "; not a fault of the sample"
+            return "; the sample is not the cause"
         if isinstance(failure.cause, GivenUpError):
-            return "; which is no fault of the sample"
+            return "; the sample is not the cause"
         if is_storage(failure.cause):
-            return f"; storage failed {RETRIES} times, which is no fault of the sample"
+            return f"; storage failed {RETRIES} times, so the sample is not the cause"
         if failure.grouped:
-            return "; a function over groups failed, so no single sample can be exchanged"
+            return "; a function over groups failed, so no single sample can be replaced"
         if self.journal.policy == "raise":
-            return "; on_error='quarantine' puts another in its place"
+            return "; on_error='quarantine' replaces it with another sample"
         return (
-            "; in a zip of streams the partners of a sample cannot be exchanged"
+            "in a zip of streams a sample cannot be replaced without its partners"
             if self.paired
             else None
         )

@@ -112,7 +112,7 @@ class Reader:
         self._drop()
         self._tap.seek(epoch, cursor)
         if not stands_at(self._tap.cursor(), cursor):
-            raise bad_cursor(cursor, "a place of this pipeline")
+            raise bad_cursor(cursor, "a position of this pipeline")
 
     def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
         """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of
@@ -233,9 +233,8 @@ class Dealt:
         values = [value for _, chunk in parts for value in chunk.values]
         if (end := self.reader.end(epoch)) is not None and end < number:
             raise DataError(
-                f"a stream ended after {end} samples, where sample {number} was to be found again: "
-                "it must give the "
-                "same samples every time"
+                f"a stream ended after {end} samples, before sample {number}, where the run "
+                "continues; make it give the same samples every time it is read"
             )
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))

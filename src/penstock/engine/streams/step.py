@@ -78,7 +78,7 @@ def fault_of_sample(error: Exception) -> Exception:
     it is."""
     if not is_missing_file(error):
         return error
-    made = DataError(f"it names a file that is not there: {error}")
+    made = DataError(f"the sample names a file that does not exist: {error}")
     made.__cause__ = error
     return made.with_traceback(error.__traceback__)
 
@@ -225,9 +225,8 @@ def not_to_be_skipped(skip: Skip) -> ConfigError:
     """A step that gives one item for each cannot drop one."""
     said = f" ({skip})" if str(skip) else ""
     return ConfigError(
-        f"a function raised Skip{said}, but its step gives exactly one item for each: positions "
-        "count them. Drop "
-        "samples by .map(fn, may_skip=True) or .filter(fn)"
+        f"a function raised Skip{said}, but its step must give exactly one item for each sample, "
+        "because positions count them; drop samples by .map(fn, may_skip=True) or .filter(fn)"
     )
 
 

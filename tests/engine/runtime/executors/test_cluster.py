@@ -211,7 +211,7 @@ def test_actors_that_find_no_room_are_told_of_once(
     assert items == [item.tolist() for item in ps.Loader(numbers(60).batch(5))]
     (said,) = freeing.said
     assert said.startswith(
-        "3 of 3 actors have not begun after 0.5 s: each takes a CPU, and the cluster has 4 in all."
+        "3 of 3 actors have not started after 0.5 s: each takes a CPU, and the cluster has 4 in all"
     )
 
 

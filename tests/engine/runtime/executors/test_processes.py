@@ -373,7 +373,7 @@ def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -
                 for pid in dice.sample(workers_of(loader), dice.choice([1, 1, 3])):
                     os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
     assert found == want
-    assert "does its work again" in caplog.text
+    assert "repeats its work" in caplog.text
 
 
 @pytest.mark.slow  # processes that are stopped
@@ -635,7 +635,7 @@ def test_a_function_that_workers_cannot_import_is_named(monkeypatch: pytest.Monk
         ) as loader,
         pytest.raises(
             ConfigError,
-            match="cannot make the functions .*No module named 'nowhere'.*imports their modules",
+            match="cannot rebuild the functions .*No module named 'nowhere'.*imports their modules",
         ),
     ):
         next(iter(loader))

@@ -58,8 +58,8 @@ class RuleSchedule:
         if len(wrong := np.flatnonzero((source < 0) | (source >= len(self.sizes)))):
             raise ConfigError(
                 f"{type(self.mixing).__name__} draws from input {source[wrong[0]]} at position "
-                f"{positions[wrong[0]]}: "
-                f"there are {len(self.sizes)} inputs, numbered from 0 in the order of their names"
+                f"{positions[wrong[0]]}; return a number from 0 to {len(self.sizes) - 1}, in the "
+                "order of the names of the inputs"
             )
         return source, k
 

@@ -21,7 +21,7 @@ class Chain(Rule):
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         if None in sizes[:-1]:
             raise ConfigError(
-                "concat: an endless dataset hides all that comes after it; limit it first"
+                "concat: an endless dataset hides all datasets after it; limit it first"
             )
         return ChainSchedule(tuple(sizes))
 

@@ -22,7 +22,7 @@ class Cycle(Rule):
     unindexed = "interleave() depends on where each of its inputs ends"
 
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
-        raise AssertionError("nobody knows beforehand where its inputs end")
+        raise AssertionError("the ends of its inputs are not known beforehand")
 
     def draws(self, n: int, share: LaneShare) -> Draws:
         return InCycle.of(n, self.width)

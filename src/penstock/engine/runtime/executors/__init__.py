@@ -20,9 +20,9 @@ def hired(
     """So many workers; None where there are none. `room` is how many bytes may be made ahead."""
     if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
-            f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' "
-            "is replaced and one "
-            "of 'threads' is named; somebody has to wait for it, so workers=1 at least"
+            f"timeout={timeout}: give more than 0 seconds, and workers=1 at least; a worker of "
+            "'processes' or 'ray' that takes longer is replaced, and a worker of 'threads' is "
+            "reported"
         )
     if not workers:
         return None

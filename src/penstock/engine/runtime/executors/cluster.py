@@ -182,9 +182,8 @@ class Cluster:
         self._told = True
         begun, _ = ray.wait(self._begun, num_returns=many, timeout=0)
         logging.getLogger("penstock").warning(
-            "%d of %d actors have not begun after %g s: each takes a CPU, and the cluster has %g "
-            "in all. Take fewer "
-            "workers, or let nodes join it: the run waits for them",
+            "%d of %d actors have not started after %g s: each takes a CPU, and the cluster has "
+            "%g in all; the run waits for them: take fewer workers, or add nodes to the cluster",
             many - len(begun), many, _PATIENCE, ray.cluster_resources().get("CPU", 0),
         )  # fmt: skip
 
@@ -193,7 +192,7 @@ class Cluster:
             return
         self.deaths += 1
         logging.getLogger("penstock").warning(
-            "an actor is lost (%s); another takes its place and does its work", why
+            "an actor was lost (%s); a new actor replaces it and repeats its work", why
         )
         place = self._actors.index(actor)
         with suppress(Exception):
@@ -222,7 +221,10 @@ class Cluster:
         self._send(task)
         found = self._waited(task)
         return (
-            DataError("actors are lost over a piece of work, between its samples")
+            DataError(
+                "a unit of work kills its actors, but none of its samples alone does; see the "
+                "actor logs, and the memory of the nodes"
+            )
             if found is None
             else found
         )

@@ -70,13 +70,19 @@ class Deadly:
 
 def _failure(at: tuple[int, int, int], how: str) -> Failed:
     """A new one each time: an error that was raised holds those who asked, and is not kept."""
-    return Failed(*at, DataError(f"its {how} {DEATHS} times in a row over this sample"))
+    return Failed(
+        *at,
+        DataError(
+            f"its {how} {DEATHS} times in a row over this sample; fix the function, or remove the "
+            "sample"
+        ),
+    )
 
 
 def cannot_be_sent(executor: str, error: Exception) -> ConfigError:
     """What is raised of functions and sources that workers elsewhere cannot have."""
     return ConfigError(
-        f"executor={executor!r}: what is to be computed cannot be sent to another process: "
-        f"{error}; keep what is open "
-        "(files, locks, connections) out of functions and sources, or use executor='threads'"
+        f"executor={executor!r}: the functions and sources cannot be sent to another process: "
+        f"{error}; keep open files, locks and connections out of functions and sources, or use "
+        "executor='threads'"
     )

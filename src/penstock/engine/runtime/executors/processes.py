@@ -89,7 +89,7 @@ class Crew:
     def require_open(self) -> None:
         """Raise `RuntimeError` where the workers are gone."""
         if self._closed:
-            raise RuntimeError("the workers are gone")
+            raise RuntimeError("the worker processes are closed")
 
     def cancel(self, task: Sent) -> None:
         """Want a task no more."""
@@ -159,7 +159,7 @@ class Crew:
                     self._fail(error)
         finally:
             self._closed = True
-            self._fail(RuntimeError("the workers are gone"))
+            self._fail(RuntimeError("the worker processes are closed"))
             for end in (self._bell, self._rope):
                 end.close()
             for fd in self._parent:
@@ -289,7 +289,7 @@ class Crew:
                 else (Done(*unpacked(head, buffers)), None)
             )
         except Exception as error:  # of a class that cannot be made again here
-            error.add_note("what a worker process made of a unit could not be read here")
+            error.add_note("this process could not unpickle the result of a worker process")
             done, failure = None, error
         task.finish(done, failure)
 
@@ -319,14 +319,13 @@ class Crew:
             self._stillborn += 1 if code < 0 else 3
             if self._stillborn >= _STILLBORN * len(self._workers):
                 raise ConfigError(
-                    f"worker processes, one after the other, {how} before they began; what they "
-                    "wrote to standard "
-                    "error says why"
+                    f"worker processes, one after the other, {how} before they started; read the "
+                    "cause in their standard error"
                 )
         over = f" over {tasks[0].over()}" if tasks else ""
         self.deaths += 1
         logging.getLogger("penstock").warning(
-            "worker process %d %s%s; another takes its place and does its work again",
+            "worker process %d %s%s; a new worker replaces it and repeats its work",
             worker.process.pid,
             how,
             over,
@@ -351,10 +350,10 @@ class Crew:
         elif task.deaths > DEATHS:
             rows = task.rows
             error = DataError(
-                f"worker processes {how} {task.deaths} times over a piece of work, between "
-                f"samples: {len(rows)} items "
-                f"from leaf {int(rows.leaf[0])}, pass {int(rows.epoch[0])}, index "
-                f"{int(rows.index[0])} on"
+                f"worker processes {how} {task.deaths} times over one unit of work, between "
+                f"samples: {len(rows)} items from leaf {int(rows.leaf[0])}, pass "
+                f"{int(rows.epoch[0])}, index {int(rows.index[0])} on; see their standard error, "
+                "and the memory of the machine"
             )
             task.finish(None, error)
 

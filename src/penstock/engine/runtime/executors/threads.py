@@ -66,10 +66,9 @@ class Threads:
             if one != thread() and rows.leaf.size:
                 over = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
                 logging.getLogger("penstock").warning(
-                    "closed while a thread is at %s over %d samples from %s on; it cannot be "
-                    "ended, takes no more "
-                    "work, and is gone when the function "
-                    "returns", place_in_code(one), len(rows.leaf), over,
+                    "the run was closed while a thread is at %s over %d samples from %s on; it "
+                    "cannot be stopped: it takes no more work, and ends when the function returns",
+                    place_in_code(one), len(rows.leaf), over,
                 )  # fmt: skip
 
 
@@ -86,8 +85,8 @@ class _Watched:
             late = self._clock.late(self._timeout)
         for each in late:
             logging.getLogger("penstock").warning(
-                "the run waits longer than timeout=%g s: a thread is at %s; it cannot be ended, a "
-                "worker of "
-                "executor='processes' is replaced", self._timeout, each,
+                "the run has waited longer than timeout=%g s: a thread is at %s, and threads "
+                "cannot be stopped; executor='processes' replaces such a worker",
+                self._timeout, each,
             )  # fmt: skip
         return self._under_way.result()

@@ -192,10 +192,9 @@ class Toil:
             work = self.jobs[job]
             if isinstance(work, str):
                 raise ConfigError(
-                    f"a worker process cannot make the functions that it was sent ({work}): it "
-                    "imports their modules "
-                    "anew, so have them where this program imports its own from, or in the script "
-                    "itself"
+                    f"a worker process cannot rebuild the functions that it received ({work}), "
+                    "because it imports their modules again; put them into the script itself, or "
+                    "where this program imports its own modules from"
                 )
             try:
                 done = (
@@ -247,7 +246,10 @@ class Toil:
                 return arena, start
         arena = self._new()
         if (start := arena.take(size)) is None:
-            raise MemoryError(f"an item of {size:,} bytes is more than processes can share")
+            raise MemoryError(
+                f"an item has {size:,} bytes, more than worker processes can share; make "
+                "smaller items"
+            )
         return arena, start
 
     def _new(self) -> Arena:
@@ -279,8 +281,8 @@ def _sendable(done: Done) -> Packed:
                 packed_here(value)
             except Exception as error:
                 cause = DataError(
-                    f"it cannot be sent from a worker process: {error}; make plain values of it in "
-                    "a map"
+                    f"it cannot be sent from a worker process: {error}; convert it to plain "
+                    "values in a map"
                 )
                 raise failed(done.rows, flat, cause) from error
         raise

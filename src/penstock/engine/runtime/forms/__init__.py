@@ -44,14 +44,15 @@ def form_of(to: FormName, device: object, pin_memory: bool | None) -> Form | Non
     if to == "numpy":
         if device is not None or pin_memory:
             raise ConfigError(
-                f"device={device!r}, pin_memory={pin_memory}: NumPy arrays lie in plain memory of "
-                "this machine; say "
-                "to='torch' or 'jax'"
+                f"device={device!r}, pin_memory={pin_memory}: NumPy arrays are in plain memory of "
+                "this machine; use to='torch' or 'jax'"
             )
         return None
     if to == "jax":
         if pin_memory:
-            raise ConfigError("pin_memory=True is for to='torch'; JAX pins by itself")
+            raise ConfigError(
+                "pin_memory=True is for to='torch', because JAX pins by itself; leave it out"
+            )
         from .jax import JaxForm
 
         return JaxForm(device)

@@ -42,7 +42,8 @@ def share_of(sharding: NamedSharding) -> Held:
     mine = held.get(jax.process_index())
     if mine is None:
         raise ConfigError(
-            f"process {jax.process_index()} has no device in the mesh, and so no rows to load"
+            f"process {jax.process_index()} has no device in the mesh, so it has no rows to load; "
+            "add its devices to the mesh, or make no loader there"
         )
     shares = sorted({tuple(sorted(each)) for each in held.values()})
     if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != pieces:
@@ -50,11 +51,9 @@ def share_of(sharding: NamedSharding) -> Held:
             f"process {process} holds {sorted(each)}" for process, each in sorted(held.items())[:4]
         )
         raise ConfigError(
-            f"of the {pieces} pieces in which the rows are split over {axes}, {said}: processes "
-            "must hold the same "
-            "rows or none in common, and all as many; split the rows over other axes, or order the "
-            "devices of the mesh "
-            "so that a process holds whole pieces"
+            f"of the {pieces} pieces in which the rows are split over {axes}, {said}; processes "
+            "must hold the same rows or none in common, and equally many: split the rows over "
+            "other axes, or order the devices of the mesh so that a process holds whole pieces"
         )
     return Held(shares.index(tuple(sorted(mine))), len(shares), len(mine))
 
@@ -74,7 +73,7 @@ class JaxForm:
             self._share = share_of(cast("NamedSharding", device))
         elif device is not None and not isinstance(device, jax.Device):
             raise ConfigError(
-                f"device={device!r}: for to='jax' a jax.Device, or a NamedSharding of batches"
+                f"device={device!r}: give a jax.Device, or a NamedSharding of batches, for to='jax'"
             )
 
     @property
@@ -107,10 +106,8 @@ class JaxForm:
         if self._share and len(column) % self._share.pieces:
             raise DataError(
                 f"{path} has {len(column)} rows, which cannot be split over the "
-                f"{self._share.pieces} pieces of this "
-                "process: make batches of a multiple of that, and leave out the last one of a pass "
-                "where it is shorter "
-                "(.batch(n, drop_remainder=True))"
+                f"{self._share.pieces} pieces of this process; make batches of a multiple of "
+                "that, and drop a shorter last batch of a pass (.batch(n, drop_remainder=True))"
             )
         if column.dtype.kind in "fc":
             self._check_floats(path, column)
@@ -123,8 +120,8 @@ class JaxForm:
         ):
             raise DataError(
                 f"{path} has {column.dtype} between {column.min()} and {column.max()}, which JAX "
-                "would cut to "
-                f"{here.dtype} without a word: make them smaller in a map, or set jax_enable_x64"
+                f"would silently truncate to {here.dtype}; make the values smaller in a map, or "
+                "set jax_enable_x64"
             )
 
     def _check_floats(self, path: str, column: npt.NDArray[Any]) -> None:
@@ -135,8 +132,7 @@ class JaxForm:
         if largest > np.finfo(dtype).max:
             raise DataError(
                 f"{path} has {largest:g} as {column.dtype}, which would be infinite as JAX's "
-                f"{dtype}: make it smaller "
-                "in a map, or set jax_enable_x64"
+                f"{dtype}; make the values smaller in a map, or set jax_enable_x64"
             )
 
     def _array(self, column: Any) -> Any:

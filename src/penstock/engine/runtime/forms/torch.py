@@ -39,9 +39,8 @@ class TorchForm:
         )
         if pin_memory and not _torch.accelerator.is_available():
             raise ConfigError(
-                "pin_memory=True: pinned memory is for copies to an accelerator, and there is none "
-                "here; write "
-                "pin_memory=torch.accelerator.is_available() for both"
+                "pin_memory=True: pinned memory serves copies to an accelerator, and this "
+                "machine has none; write pin_memory=torch.accelerator.is_available() for both"
             )
         self._stream = None
         if self._device is not None and self._device.type not in _WITHOUT_STREAMS:
@@ -96,10 +95,14 @@ def _numbered(given: object) -> Any:
         there = device.type == "cpu" or _torch.get_device_module(device).is_available()
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
-            f"device={given!r}: no device of torch ({str(error).splitlines()[0]})"
+            f"device={given!r}: torch knows no such device ({str(error).splitlines()[0]}); name "
+            "one that it knows, such as 'cuda:0'"
         ) from None
     if not there:
-        raise ConfigError(f"device={given!r}: torch {_torch.__version__} finds no such device here")
+        raise ConfigError(
+            f"device={given!r}: torch {_torch.__version__} finds no such device here; "
+            "name one that this machine has"
+        )
     if device.index is not None or device.type in _WITHOUT_STREAMS:
         return device
     return _torch.device(device.type, _torch.get_device_module(device).current_device())
