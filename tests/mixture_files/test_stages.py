@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.cli.change import changed
+from penstock.cli.settings import with_weights
 from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import MixtureFile, Place, SourceEntry, Stage, lint, read_model
 from penstock.mixture_files.stages import staged
@@ -208,7 +208,7 @@ def test_lint_counts_stages_and_groups(write: Any) -> None:
 def test_other_weights_than_those_of_groups(write: Any) -> None:
     model, _ = read_model(write(GROUPED))
     assert model is not None and model.shares() == {"a": 0.2, "b": 0.7, "c": 0.1}
-    new = changed(model, ["b=0"], [])
+    new = with_weights(model, ["b=0"], [])
     assert new.shares() == {"a": 2 / 3, "b": 0.0, "c": 1 / 3} and not new.groups
 
 
