@@ -59,7 +59,7 @@ def audit(
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Write one record for every sample: step, rank, source, index, file.
+    """Write one record per sample: step, rank, source, index, file.
 
     Without -o the records are printed as JSON lines. The file is written atomically, also if Ctrl-C
     stops the command.

@@ -66,9 +66,10 @@ def run(
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Drive a mixture as a training would: speed, stalls, shares, memory.
+    """Drive a mixture as a training would, and measure its speed.
 
-    Ctrl-C saves the state and stops; the next run with the same --state resumes.
+    Shows progress, throughput, shares, stalls and memory. Ctrl-C saves the state and stops; the
+    next run with the same --state resumes.
     """
     from rich.console import Console
 
