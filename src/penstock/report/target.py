@@ -37,8 +37,7 @@ from penstock.engine.plan import Exhaustion, Plan
 from penstock.engine.runtime.step_log import StepRecord, record_of
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, storage_error
-from penstock.mixture_files import MixtureFile, build, read_model
-from penstock.mixture_files import said as problems_said
+from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import samples_of, steps_of
 from penstock.mixture_files.stages import stage_ends
 from penstock.types import is_source
@@ -336,7 +335,7 @@ def opened(
         model, problems = read_model(path, allow or ())
         errors = [problem for problem in problems if problem.severity == "error"]
         if model is None or errors:
-            raise ConfigError(problems_said(errors))
+            raise ConfigError(format_problems(errors))
     batch = model.batch
     if ranks is not None and state is not None:
         raise ConfigError(
