@@ -23,7 +23,9 @@ def found(path: Path, most_epochs: float = 4.0) -> list[tuple[int, str, str, str
 
 def test_zero_weight(write: Any) -> None:
     path = write("sources:\n  a: {path: code, weight: 1}\n  b:\n    path: text\n    weight: 0\n")
-    assert found(path) == [(5, "warning", "sources.b.weight", "the weight is 0: the source is never read")]
+    assert found(path) == [
+        (5, "warning", "sources.b.weight", "the weight is 0: the source is never read")
+    ]
 
 
 def test_weights_that_nearly_sum_to_one(write: Any) -> None:
@@ -81,7 +83,9 @@ def test_never_reached(write: Any) -> None:
     path = write(
         "horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}"
     )
-    assert found(path) == [(4, "warning", "sources.b.start", "the source starts at 500, after the horizon")]
+    assert found(path) == [
+        (4, "warning", "sources.b.start", "the source starts at 500, after the horizon")
+    ]
     path = write(
         "sources:\n  a: {path: code}\n  b: {path: text}\nschedule: {points: {0: {a: 1, b: 0}}}"
     )

@@ -363,7 +363,9 @@ def test_amounts_beyond_the_horizon_are_refused(write: Any) -> None:
     path = write(
         "horizon: {samples: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"
     )
-    with pytest.raises(ps.ConfigError, match="the amounts sum to 120 samples, more than the horizon of 50"):
+    with pytest.raises(
+        ps.ConfigError, match="the amounts sum to 120 samples, more than the horizon of 50"
+    ):
         ps.load(path)
     path = write(
         "horizon: {tokens: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"

@@ -65,7 +65,7 @@ def preview(
 
     Arrays appear as type and shape, media as kind and size.
     """
-    from penstock.report.values import jsonable, shown
+    from penstock.report.values import jsonable, sample_lines
 
     dataset = ps.read(list(paths), format=format, cache=cache)
     if at >= len(dataset):
@@ -79,7 +79,7 @@ def preview(
     def tell(console: Any) -> None:
         for index, sample in zip(indices, samples, strict=True):
             console.print(f"sample {index:,} of {len(dataset):,}", style="bold", markup=False)
-            for line in shown(sample, width):
+            for line in sample_lines(sample, width):
                 console.print(line, markup=False, soft_wrap=True)
 
     print_result(
