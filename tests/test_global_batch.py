@@ -275,8 +275,8 @@ def test_an_audit_of_a_file_shows_the_ranks_that_are_named(
     ("settings", "needle"),
     [
         ("batch: {collate: list}\n", "give size, or global_batch_size"),
-        ("global_batch_size: 8\nbatch: {size: 4}\n", "leave this out"),
-        ("global_batch_size: 8\nbatch: {ranks: 4}\n", "leave this out"),
+        ("global_batch_size: 8\nbatch: {size: 4}\n", "remove this key"),
+        ("global_batch_size: 8\nbatch: {ranks: 4}\n", "remove this key"),
         ("global_batch_size: 0\n", "global_batch_size"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import penstock.cli
@@ -23,6 +25,7 @@ from penstock.sources import open_files
 from penstock.text import Tokenise
 
 RUNNER = CliRunner()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +103,7 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
         path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")
     } == kept
     refused = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--bos", "1"])
-    assert refused.exit_code == 2 and "give --tokenizer too" in " ".join(refused.output.split())
+    assert refused.exit_code == 2 and "add --tokenizer" in " ".join(refused.output.split())
     refused = RUNNER.invoke(
         app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"]
     )
@@ -223,3 +226,27 @@ def test_the_demo_without_tokenizers_names_its_extra(
     done = RUNNER.invoke(app, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert "pip install 'penstock[demo]'" in done.output
+
+
+def test_help_groups_the_commands_with_one_plain_line_each() -> None:
+    group: Any = get_command(app)
+    panels: dict[str, list[str]] = {}
+    for name, command in group.commands.items():
+        panels.setdefault(command.rich_help_panel, []).append(name)
+        summary, _, rest = command.help.partition("\n")
+        assert summary.endswith(".") and len(summary) <= 66, f"{name}: {summary}"
+        assert not rest.strip() or rest.startswith("\n"), f"{name}: a summary of two lines"
+    assert panels == {
+        "Author": ["lint", "convert", "simulate", "diff", "report"],
+        "Inspect": ["plan", "at", "find", "audit", "seen", "leaks", "blame", "replay"],
+        "Run": ["run", "edit", "demo"],
+        "Data": ["info", "preview", "index", "prepare", "verify", "cache"],
+    }
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    listed = re.findall(r"^\*\*(\w+)\*\*$|^\| `penstock (\w+)", page, re.MULTILINE)
+    headings = [position for position, (heading, _) in enumerate(listed) if heading]
+    of_page = {
+        listed[first][0]: [command for _, command in listed[first + 1 : stop]]
+        for first, stop in zip(headings, [*headings[1:], None], strict=True)
+    }
+    assert of_page == panels, "docs/command-line.md lists other commands than --help"

@@ -30,7 +30,7 @@ def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_pa
         "--exclude-from", tmp_path / "bad.jsonl", "-o", edited,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert "5 steps and 4 samples left out" in result.output
+    assert "5 steps and 4 samples removed" in result.output
     said = json.loads(penstock("at", mixture, 60, "--to", 200, "--state", edited, "--json").output)[
         "samples"
     ]
@@ -63,12 +63,12 @@ def test_several_ranges_mean_the_steps_of_the_run_as_it_was(
         state, keys = tmp_path / f"run{number}", tmp_path / f"keys{number}.jsonl"
         penstock("run", mixture, "--state", state, "--steps", 10, "--dump", keys)
         skips = [word for one in ranges for word in ("--skip", one)]
-        assert "10 steps and 0 samples left out" in penstock("edit", mixture, state, *skips).output
+        assert "10 steps and 0 samples removed" in penstock("edit", mixture, state, *skips).output
         assert penstock("run", mixture, "--state", state, "--dump", keys).exit_code == 0
         left = [step for step in range(300) if step not in (*range(20, 25), *range(40, 45))]
         assert [dumped(keys)[step] for step in range(290)] == [was[step] for step in left]
         done = penstock("run", mixture, "--state", state)
-        assert "nothing is left to do" in done.output and "the run ends after 290" in done.output
+        assert "nothing to do" in done.output and "the run ends after 290" in done.output
 
 
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
     bad = tmp_path / "bad.jsonl"
     bad.write_text('["text", 3]\n{"text"\n')
     for arguments, needle in (
-        ((), "nothing to leave out"),
+        ((), "nothing to remove"),
         (("--skip", "10"), "FIRST:STOP"),
         (("--skip", "10:20"), "the past cannot change"),
         (

@@ -286,7 +286,7 @@ def test_preview_tells_media_and_cuts_texts(
         }
     ]
     result = penstock("preview", long, "--at", 5)
-    assert result.exit_code == 2 and "there are 1 samples" in result.stderr
+    assert result.exit_code == 2 and "the data has 1 samples" in result.stderr
 
 
 def test_verify_names_shard_and_sample(tmp_path: Path, penstock: Penstock) -> None:

@@ -67,8 +67,8 @@ def test_steps_are_the_length_of_the_run_however_often_it_goes_on(
     steps, step, said = went("--steps", 60)
     assert (
         (steps, step) == (0, 60)
-        and "nothing is left to do" in said
-        and "--steps 60 ends there" in said
+        and "nothing to do" in said
+        and "--steps 60 ends at or before it" in said
     )
     assert went("--steps", 40)[:2] == (0, 60)
     assert went("--steps", 100)[:2] == (40, 100)
@@ -147,7 +147,7 @@ def test_it_goes_on_after_sigkill_and_ctrl_c(
         process.send_signal(number)
         _, errors = process.communicate(timeout=600)
         assert process.returncode == (-9 if number == signal.SIGKILL else 130), errors
-    assert b"go on with --state" in errors
+    assert b"resume with --state" in errors
     assert penstock("run", mixture, "--dump", parts, "--state", state).exit_code == 0
     assert parts.read_text() == whole.read_text()
 

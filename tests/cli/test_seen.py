@@ -47,7 +47,7 @@ def test_leaks_are_documents_on_both_sides_of_a_split(
     by: str, mixture: Path, penstock: Penstock
 ) -> None:
     refused = penstock("leaks", mixture)
-    assert refused.exit_code == 2 and "it has no split" in refused.stderr
+    assert refused.exit_code == 2 and "the mixture has no split" in refused.stderr
     mixture.write_text(mixture.read_text() + "split: {held_out: 50, by: position}\n")
     assert said(penstock, "leaks", mixture, "--by", by)["leaks"] == []
     path = mixture.parent / "text.jsonl"

@@ -26,7 +26,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "twice": (
         "sources:\n  a: {path: code}\n  b: {path: text}\n  a: {path: text}",
         [4],
-        "sources.a: 'a' is here twice, first on line 2",
+        "sources.a: 'a' appears twice, first on line 2",
     ),
     "text for number": (
         "seed: seven\nsources: {a: {path: code}}",
@@ -79,7 +79,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "empty where": (
         "sources: {a: {path: code, where: {}}}",
         [1],
-        "sources.a.where: names with their values",
+        "sources.a.where: expected names with values",
     ),
     "source": ("sources:\n  a: code/*.parquet", [2], "sources.a: settings by name (path, format"),
     "no sources": ("seed: 1", [1], "'sources' is missing"),
@@ -88,29 +88,29 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "neither": (
         "sources:\n  a: {weight: 1}",
         [2],
-        "sources.a: give one of path (files) and mixture",
+        "sources.a: give either path (files) or mixture",
     ),
     "both": (
         "sources:\n  a: {path: code, mixture: {sources: {b: {path: text}}}}",
         [2],
-        "give one of path (files) and mixture",
+        "give either path (files) or mixture",
     ),
     "two shares": (
         "sources:\n  a: {path: code, weight: 1, epochs: 2}",
         [2],
-        "sources.a: give one of weight, tokens, epochs",
+        "sources.a: give only one of weight, tokens, epochs",
     ),
     "no weight": (
         "sources:\n  a: {path: code, weight: 1}\n  b: {path: text}",
         [3],
-        "sources.b: no weight, where others have one",
+        "sources.b: the source has no weight, but others have one",
     ),
     "all zero": ("sources:\n  a: {path: code, weight: 0}", [1], "sources: all weights are 0"),
-    "name": ("sources:\n  a/b: {path: code}", [2], "a name is a text without '/'"),
+    "name": ("sources:\n  a/b: {path: code}", [2], "a source name must not be empty, contain '/'"),
     "files only": (
         "sources:\n  a:\n    columns: [x]\n    mixture: {sources: {b: {path: code}}}",
         [3],
-        "columns is for sources of files; give it inside the mixture",
+        "columns applies to sources of files; move it into the nested mixture",
     ),
     "inner key": (
         "sources:\n  a:\n    mixture:\n      batch: {size: 2}\n      sources: {b: {path: code}}",
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "inner number": (
         "sources:\n  a: {mixture: 3}",
         [2],
-        "sources.a.mixture: a mixture file, or the settings of a mixture, not 3",
+        "sources.a.mixture: expected a mixture file or the settings of a mixture, not 3",
     ),
     "presence": (
         "sources:\n  a:\n    path: code\n    start: 9\n    stop: 3",
@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "slice": (
         "sources: {a: {path: code, slice: [0, 9, 0]}}",
         [1],
-        "sources.a.slice: the step is a number of at least 1, not 0",
+        "sources.a.slice: the step must be a whole number of at least 1, not 0",
     ),
     "slice beyond": (
         "sources: {a: {path: code, slice: [0%, 101%]}}",
@@ -175,7 +175,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "mixed amounts": (
         "sources: {a: {path: code, weight: 1}, b: {path: text, epochs: 1}}",
         [1],
-        "horizon: some sources have a weight, some an amount",
+        "horizon: some sources have a weight, others an amount",
     ),
     "point": (
         "sources: {a: {path: code}}\nschedule:\n  points:\n    soon: {a: 1}",
@@ -190,7 +190,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "point lacks": (
         "sources: {a: {path: code}, b: {path: text}}\nschedule:\n  points:\n    5: {a: 1}",
         [4],
-        "every point names every source; missing: b",
+        "a point must name every source; missing: b",
     ),
     "point zero": (
         "sources: {a: {path: code}}\nschedule:\n  points:\n    5: {a: 0}",
@@ -200,17 +200,17 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "weight and points": (
         "sources:\n  a: {path: code, weight: 1}\nschedule: {points: {0: {a: 1}}}",
         [2],
-        "sources.a.weight: the schedule gives the weights: leave one of them out",
+        "sources.a.weight: the schedule defines the weights: remove one of them",
     ),
     "weight and temperature": (
         "temperature: 2\nsources:\n  a: {path: code, weight: 1}",
         [3],
-        "temperature makes the weights from the sizes",
+        "temperature derives the weights from sizes",
     ),
     "points and temperature": (
         "temperature: 2\nsources: {a: {path: code}}\nschedule: {points: {0: {a: 1}}}",
         [1],
-        "temperature: a schedule gives the weights",
+        "temperature: the schedule defines the weights",
     ),
     "variable": (
         "sources:\n  a:\n    path: ${NOT_SET_ANYWHERE}/x",
@@ -221,28 +221,28 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "include number": (
         "include: [3]\nsources: {a: {path: code}}",
         [1],
-        "include: give a file, or a list of files",
+        "include: expected a file or a list of files",
     ),
     "itself": (
         "sources: {a: {path: code}}\ninclude: mixture.yaml",
         [2],
-        "in a circle: mixture.yaml -> mixture.yaml",
+        "in a cycle: mixture.yaml -> mixture.yaml",
     ),
     "inside itself": (
         "sources:\n  a: {mixture: mixture.yaml}",
         [2],
-        "in a circle: mixture.yaml -> mixture.yaml",
+        "in a cycle: mixture.yaml -> mixture.yaml",
     ),
     "syntax": ("sources:\n  a: {path: code\nseed: 1", [3], "not valid YAML"),
     "tag": (
         "sources:\n  a: {path: !!python/name:os.system x}",
         [2],
-        "sources.a.path: the tag 'tag:yaml.org,2002:python/name:os.system' is not read",
+        "sources.a.path: the tag 'tag:yaml.org,2002:python/name:os.system' is not supported",
     ),
     "tag of a list": (
         "sources: {a: {path: code}}\ninclude: !!python/object/apply:os.system [x]",
         [2],
-        "include: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not read",
+        "include: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not supported",
     ),
     "complex key": ("? [a]\n: 1\nsources: {a: {path: code}}", [1], "a name must be a plain text"),
 }
@@ -287,11 +287,11 @@ def test_problems_in_an_included_file_name_that_file(write: Any, data: Path) -> 
     path = write("include: part.yaml\nsources: {a: {path: code}}")
     assert [(problem.file, problem.line) for problem in lint(path)] == [(str(part), 2)]
     write("sources:\n  a: {path: text}\n", "part.yaml")
-    assert f"'a' is here twice, first in {part}, line 2" in str(lint(path)[0])
+    assert f"'a' appears twice, first in {part}, line 2" in str(lint(path)[0])
     write("include: mixture.yaml", "part.yaml")
-    assert "in a circle: mixture.yaml -> part.yaml -> mixture.yaml" in str(lint(path)[0])
+    assert "in a cycle: mixture.yaml -> part.yaml -> mixture.yaml" in str(lint(path)[0])
     write("- a\n", "part.yaml")
-    assert "an included file holds settings and sources by name" in str(lint(path)[0])
+    assert "an included file must hold settings and sources by name" in str(lint(path)[0])
     write("sources: {x: {path: ../code}}\nbatch: {size: 2}", "more/inner.yaml")
     path = write("sources: {a: {mixture: more/inner.yaml}}")
     assert "inner.yaml has batch, which only the outermost mixture may have" in str(lint(path)[0])
@@ -339,9 +339,9 @@ def test_aliases_do_not_unfold_without_end(write: Any) -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n" for i in range(1, 9))
     assert any(
-        "nested without end, or unfold to too many" in str(problem) for problem in lint(write(bomb))
+        "nested too deep, or expand to too many" in str(problem) for problem in lint(write(bomb))
     )
-    assert any("nested without end" in str(problem) for problem in lint(write("a: &a [*a]\n")))
+    assert any("nested too deep" in str(problem) for problem in lint(write("a: &a [*a]\n")))
 
 
 def test_an_escaped_variable_stays(write: Any) -> None:

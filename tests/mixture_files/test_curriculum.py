@@ -18,7 +18,7 @@ from example_counts import rounds
 from penstock.mixture_files import lint, read_model
 from penstock.report import Target, opened, shares
 from penstock.report.blame import blame
-from penstock.report.stretch import Look
+from penstock.report.stretch import RangeMeter
 from penstock.sources import Chain
 from penstock.sources.select import Selected
 
@@ -120,7 +120,7 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     told = plan.seen(steps)
     assert told.repeats() == dict(sorted(Counter(n for n in begun.values() if n).items()))
     assert sum(told.documents.values()) == sum(n > 0 for n in begun.values())
-    here = Look(target).measured(part).share  # what blame compares
+    here = RangeMeter(target).measure(part).share  # what blame compares
     assert here == pytest.approx(np.asarray(list(within.values())) / sum(within.values()))
     assert all(one.here > one.usual for one in blame(target, part) if "first drawn" in one.text)
     rows = {row.source: row for row in shares.rows(target, steps)}

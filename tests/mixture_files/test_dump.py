@@ -105,7 +105,7 @@ def test_what_a_file_cannot_hold_is_named(data: Path) -> None:
             {"text": text}
         ).map(double),
         r"batch\(collate=double\)": ps.mix({"text": text}).batch(2, collate=double),
-        r"memory: a mixture file names files, and this source is a Memory": ps.mix(
+        r"memory: a mixture file names files, but this source is a Memory": ps.mix(
             {"memory": ps.from_sequence([1])}
         ),
         r"the step ShuffleBuffer|map\(": ps.mix({"text": text}).shuffle_buffer(4),

@@ -23,7 +23,9 @@ def found(path: Path, most_epochs: float = 4.0) -> list[tuple[int, str, str, str
 
 def test_zero_weight(write: Any) -> None:
     path = write("sources:\n  a: {path: code, weight: 1}\n  b:\n    path: text\n    weight: 0\n")
-    assert found(path) == [(5, "warning", "sources.b.weight", "its weight is 0: it is never read")]
+    assert found(path) == [
+        (5, "warning", "sources.b.weight", "the weight is 0: the source is never read")
+    ]
 
 
 def test_weights_that_nearly_sum_to_one(write: Any) -> None:
@@ -81,7 +83,9 @@ def test_never_reached(write: Any) -> None:
     path = write(
         "horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}"
     )
-    assert found(path) == [(4, "warning", "sources.b.start", "it starts at 500, after the horizon")]
+    assert found(path) == [
+        (4, "warning", "sources.b.start", "the source starts at 500, after the horizon")
+    ]
     path = write(
         "sources:\n  a: {path: code}\n  b: {path: text}\nschedule: {points: {0: {a: 1, b: 0}}}"
     )
@@ -175,7 +179,7 @@ def test_what_lines_do_not_have(write: Any, data: Path) -> None:
 def test_ends_of_packed_documents_that_no_tokenizer_knows(write: Any, data: Path) -> None:
     text = "sources: {a: {path: text}}\npack: {length: 8, bos: 1, eos: %s}\n"
     ((line, severity, key, said),) = found(write(text % "true"))
-    assert (line, severity, key) == (2, "error", "pack.eos") and "no one tokenise" in said
+    assert (line, severity, key) == (2, "error", "pack.eos") and "exactly one tokenizer" in said
     models = pytest.importorskip("tokenizers.models")
     pytest.importorskip("tokenizers").Tokenizer(
         models.WordLevel({"</s>": 0}, unk_token="</s>")
@@ -222,7 +226,7 @@ def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     assert said[0] == "unknown key 'wieght'; did you mean 'weight'?"
     assert "there is no folder" in said[2] or "is missing" in said[2]
     assert said[3].startswith("it is read about 200.")
-    assert said[4] == f"'s007' is here twice, first on line {at['s007']}"
+    assert said[4] == f"'s007' appears twice, first on line {at['s007']}"
     assert took < 8_000, f"{took:.0f} ms for 500 sources"
 
 
@@ -264,7 +268,7 @@ def test_a_shuffle_that_reads_a_row_group_a_sample(
 def test_a_source_that_is_nearly_empty(write: Any, data: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2, 3]}), data / "few.parquet")
     (problem,) = found(write("sources: {a: {path: few.parquet}}\nhorizon: {samples: 3}"))
-    assert problem[1:3] == ("warning", "sources.a") and "it has only 3 rows" in problem[3]
+    assert problem[1:3] == ("warning", "sources.a") and "the source has only 3 rows" in problem[3]
 
 
 READ = "it reads {}, as sources.a does"
@@ -276,17 +280,17 @@ BOTH = {
     "other halves of another split": (
         TRAIN,
         "{path: code, split: {held_out: 20%, seed: 1, part: held_out}}",
-        "rows of {} are held out here and trained on by sources.a: they do not split the same rows in the same way",
+        "rows of {} are held out here and trained on by sources.a: their splits differ",
     ),
     "of other rows": (
         HELD,
         "{path: code/0.parquet, split: {held_out: 20%}}",
-        "rows of {} are trained on here and held out by sources.a: they do not split the same rows in the same way",
+        "rows of {} are trained on here and held out by sources.a: their splits differ",
     ),
     "all of it and a half": (
         "{path: code}",
         HELD,
-        "rows of {} are held out here and trained on by sources.a: one of them splits nothing",
+        "rows of {} are held out here and trained on by sources.a: one of them has no split",
     ),
     "by what a column holds, of other rows": (
         "{path: code, split: {held_out: 0.3, column: lang}}",
@@ -352,7 +356,7 @@ def test_leaks_between_files(write: Any) -> None:
     (problem,) = lint(held, readers=readers)
     assert (
         problem.key == "sources.a.path"
-        and f"trained on by {train}, sources.a: they do not" in problem.message
+        and f"trained on by {train}, sources.a: their splits differ" in problem.message
     )
     assert lint(train, readers=Readers()) == []
 

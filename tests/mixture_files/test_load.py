@@ -363,7 +363,9 @@ def test_amounts_beyond_the_horizon_are_refused(write: Any) -> None:
     path = write(
         "horizon: {samples: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"
     )
-    with pytest.raises(ps.ConfigError, match="the amounts come to 120 samples, the horizon is 50"):
+    with pytest.raises(
+        ps.ConfigError, match="the amounts sum to 120 samples, more than the horizon of 50"
+    ):
         ps.load(path)
     path = write(
         "horizon: {tokens: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}"
@@ -378,7 +380,7 @@ def test_texts_of_tokens_need_a_tokenizer(write: Any) -> None:
     path = write("sources: {a: {path: code}}\npack: {length: 8, eos: <end>}")
     with pytest.raises(
         ps.ConfigError,
-        match="eos is '<end>'; the mixture has no one tokenise that would know its number",
+        match="eos is '<end>'; a text needs exactly one tokenizer in the mixture",
     ):
         ps.load(path)
 

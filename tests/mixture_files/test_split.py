@@ -76,7 +76,7 @@ def test_nested_mixtures_hold_out_too(data: Path, write: Any) -> None:
 
 
 def test_nothing_held_out_says_so(write: Any) -> None:
-    with pytest.raises(ps.ConfigError, match="nothing is held out; say how much: split"):
+    with pytest.raises(ps.ConfigError, match="nothing is held out; add a split, such as split"):
         ps.load(write("sources: {a: {path: code}}"), part="held_out")
     with pytest.raises(ps.ConfigError, match="load.part='test'.: choose 'train' or 'held_out'"):
         ps.load(write("sources: {a: {path: code}}"), part="test")  # pyright: ignore[reportArgumentType]
@@ -100,7 +100,7 @@ def test_a_description_comes_back(data: Path, write: Any) -> None:
 
 WRONG = {
     "split: {held_out: 0}": "split.held_out: a whole number at least 1, not 0",
-    "split: {held_out: all}": "split.held_out: a share such as 0.5%, or a number of rows, not 'all'",
+    "split: {held_out: all}": "split.held_out: expected a share such as 0.5% or a number of rows, not 'all'",
     "split: {held_out: 100%}": "a share such as 0.5%",
     "split: {by: position}": "split: 'held_out' is missing",
     "split: {held_out: 1%, part: test}": "'test' is not one of train, held_out",

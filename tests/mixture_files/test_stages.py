@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.cli.change import changed
+from penstock.cli.settings import with_weights
 from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import MixtureFile, Place, SourceEntry, Stage, lint, read_model
-from penstock.mixture_files.stages import staged
+from penstock.mixture_files.stages import stage_schedule
 
 SOURCES = "sources: {a: {path: code}, b: {path: text}, c: {path: code/0.parquet}}\n"
 GROUPED = (
@@ -113,7 +113,7 @@ def test_each_stage_has_its_weights_where_it_says(stages: list[Stage], data: st.
         rows.append(dict(wanted))
     if not all(any(row.values()) for row in rows):
         return
-    made, start = staged(model, own, None), 0
+    made, start = stage_schedule(model, own, None), 0
     for stage, end, row in zip(placed, ends, rows, strict=True):
         shares = {name: weight / sum(row.values()) for name, weight in row.items()}
         places = (start, end - 1) if stage.interpolation == "step" else (end - 1,)
@@ -144,14 +144,14 @@ def test_a_description_comes_back_and_so_does_the_dataset(data: Path, write: Any
 
 
 WRONG = {
-    "groups: {web: 1}\n": "groups.web: no source says group: web",
-    "groups: {a: 1}\n": "'a' is a source, too",
+    "groups: {web: 1}\n": "groups.web: the group has no source: set group: web",
+    "groups: {a: 1}\n": "'a' is also the name of a source",
     "stages: [{weights: {d: 1}}]\n": "stages[0].weights.d: there is no source or group 'd'",
-    "stages: [{weights: {a: 1}}, {weights: {b: 1}}]\n": "stages[0]: say until where it goes on",
-    "stages: [{until: 50%, weights: {a: 1}}, {}]\n": "a percentage of the run needs a horizon",
-    "stages: [{until: soon, weights: {a: 1}}, {}]\n": "a place such as 40%, {steps: 1000} or {tokens: 2T}, not 'soon'",
-    "stages: [{until: {steps: 1, tokens: 2}}]\n": "a place such as 40%",
-    "stages: [{weights: {a: 1}}]\nschedule: {points: {0: {a: 1, b: 1, c: 1}}}\n": "the stages give the weights",
+    "stages: [{weights: {a: 1}}, {weights: {b: 1}}]\n": "stages[0]: until is missing",
+    "stages: [{until: 50%, weights: {a: 1}}, {}]\n": "a percentage needs a horizon",
+    "stages: [{until: soon, weights: {a: 1}}, {}]\n": "a position such as 40%, {steps: 1000} or {tokens: 2T}, not 'soon'",
+    "stages: [{until: {steps: 1, tokens: 2}}]\n": "a position such as 40%",
+    "stages: [{weights: {a: 1}}]\nschedule: {points: {0: {a: 1, b: 1, c: 1}}}\n": "the stages define the weights",
 }
 
 
@@ -163,15 +163,15 @@ def test_mistakes_are_named(text: str, write: Any) -> None:
 
 def test_what_only_building_tells_is_said_then(write: Any) -> None:
     for text, said in {
-        "horizon: {samples: 9}\nstages: [{until: {samples: 5}, weights: {a: 1}}, {until: 20%, weights: {b: 1}}]": "each has to end after",
-        "stages: [{until: {samples: 5}, interpolation: linear, weights: {a: 1}}, {}]": "ramps from no weights",
-        "stages: [{until: {samples: 5}, weights: {a: 1}}, {interpolation: linear, weights: {b: 1}}]": "ramps: say until where",
-        "stages: [{until: {samples: 5}, weights: {a: 1}}, {until: {tokens: 9}}]": "count them all in one",
+        "horizon: {samples: 9}\nstages: [{until: {samples: 5}, weights: {a: 1}}, {until: 20%, weights: {b: 1}}]": "each must end after",
+        "stages: [{until: {samples: 5}, interpolation: linear, weights: {a: 1}}, {}]": "ramps from weights that are all 0",
+        "stages: [{until: {samples: 5}, weights: {a: 1}}, {interpolation: linear, weights: {b: 1}}]": "ramps without an end",
+        "stages: [{until: {samples: 5}, weights: {a: 1}}, {until: {tokens: 9}}]": "use one unit",
     }.items():
         with pytest.raises(ps.ConfigError, match=said):
             ps.load(write(SOURCES + text))
     with pytest.raises(
-        ps.ConfigError, match="the group 'code' has a weight, and none of its sources has one"
+        ps.ConfigError, match="the group 'code' has a weight, but all its sources have weight 0"
     ):
         ps.load(write(GROUPED.replace("weight: 2", "weight: 0").replace("weight: 1", "weight: 0")))
 
@@ -208,7 +208,7 @@ def test_lint_counts_stages_and_groups(write: Any) -> None:
 def test_other_weights_than_those_of_groups(write: Any) -> None:
     model, _ = read_model(write(GROUPED))
     assert model is not None and model.shares() == {"a": 0.2, "b": 0.7, "c": 0.1}
-    new = changed(model, ["b=0"], [])
+    new = with_weights(model, ["b=0"], [])
     assert new.shares() == {"a": 2 / 3, "b": 0.0, "c": 1 / 3} and not new.groups
 
 

@@ -1,4 +1,7 @@
-"""The command line, `penstock`. The commands need the extra `cli`; without it they say so."""
+"""Command line interface, the script `penstock`.
+
+The commands need the extra `cli`; without it the script names the extra to install.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from penstock.errors import missing_extra
 
 
 def main() -> None:
-    """Run the command line; the entry point of the script `penstock`."""
+    """Run the command line (entry point of the script `penstock`)."""
     try:
         from .app import app
     except ImportError as error:

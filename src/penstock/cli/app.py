@@ -1,4 +1,4 @@
-"""The commands."""
+"""Typer application: registers every command under its heading in `penstock --help`."""
 
 from __future__ import annotations
 
@@ -14,58 +14,60 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.errors import ConfigError, PenstockError, missing_extra
 
-from . import ask
+from . import plan
 from .audit import audit
 from .blame import blame
-from .cache import cache as kept
+from .cache import cache as cache_app
 from .check import lint
+from .common import Json, failure, handle_errors, local_path, print_result, print_text
 from .convert import convert
 from .edit import edit
-from .find import find as find_
+from .find import find
 from .info import info, preview
 from .prepare import prepare
 from .replay import replay
-from .report import report
 from .run import run
-from .say import Json, answer, failed, guarded, here, say
 from .seen import leaks, seen
 from .verify import verify
 
-# The errors of the parser: of options that there are not, and files.
-_Misused = cast("type[Exception]", typer.BadParameter.__mro__[2])
+# Base class of the parser's errors (unknown options, missing files); click does not export it
+# through typer.
+_UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
 class Commands(TyperGroup):
-    """The commands, whose misuse is JSON too where that is asked for."""
+    """Command group that also reports usage errors as JSON if `--json` is given."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
-        """Run the command that the arguments name."""
+        """Run the command named by the arguments."""
         if "--json" not in (sys.argv[1:] if args is None else args):
             return super().main(args, *more, **options)
         try:
             code = super().main(args, *more, **{**options, "standalone_mode": False})
-        except _Misused as error:
-            told: Any = error
-            code = failed(told.format_message(), told.exit_code, "UsageError", True).exit_code
+        except _UsageError as error:
+            usage_error: Any = error
+            code = failure(
+                usage_error.format_message(), usage_error.exit_code, "UsageError", True
+            ).exit_code
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; a misuse quotes what was given, which may be a URL with a password."""
+        """Run a command; redact URLs that a usage error quotes, since they may hold a password."""
         try:
             return super().invoke(ctx)
-        except _Misused as error:
+        except _UsageError as error:
             from penstock.engine.base.urls import redacted
 
-            told: Any = error
-            told.message = redacted(told.message)
+            usage_error: Any = error
+            usage_error.message = redacted(usage_error.message)
             raise
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _told(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"penstock {__version__}")
         raise typer.Exit
 
@@ -73,23 +75,30 @@ def _told(asked: bool) -> None:
 @app.callback()
 def penstock(
     version: Annotated[
-        bool, typer.Option("--version", callback=_told, is_eager=True, help="Say which it is.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Many datasets to one training run, in an order that is known before it starts."""
+    """Penstock: mix, pack and deliver training data in an order known before the run starts."""
 
 
-@app.command()
 def demo(
     out: Annotated[
         Path,
-        typer.Option(parser=here, metavar="PATH", help="Where data, journals and pictures go."),
+        typer.Option(
+            parser=local_path, metavar="PATH", help="Folder for data, journals and pictures."
+        ),
     ] = Path("demo-data"),
-    steps: Annotated[int, typer.Option(min=40, help="Steps of the run.")] = 400,
+    steps: Annotated[int, typer.Option(min=40, help="Number of training steps.")] = 400,
     as_json: Json = False,
 ) -> None:
-    """Mix and pack data of this machine, kill the run, resume it, prove that the stream is the same
-    and as planned."""
+    """Kill and resume a small run, and prove that its stream is exact.
+
+    The demo mixes and packs data of this machine, kills the training, resumes it, and compares the
+    stream with the plan.
+    """
     from rich.console import Console
 
     try:
@@ -98,81 +107,89 @@ def demo(
     except ImportError as error:
         if error.name != "tokenizers":
             raise
-        raise failed(
+        raise failure(
             str(missing_extra(error.name, "demo", "penstock demo")), 2, "ImportError", as_json
         ) from None
     console = Console(quiet=as_json)
     try:
         outcome = play(Settings(out, steps=steps), console)
     except (Failed, PenstockError) as error:
-        raise failed(str(error), 1, type(error).__name__, as_json) from None
+        raise failure(str(error), 1, type(error).__name__, as_json) from None
     except KeyboardInterrupt:
-        raise failed(
-            "stopped; the training processes are gone", 130, "KeyboardInterrupt", as_json
+        raise failure(
+            "stopped; all training processes were terminated", 130, "KeyboardInterrupt", as_json
         ) from None
-    answer(outcome.as_json(), lambda _: outcome.tell(console), as_json)
+    print_result(outcome.as_json(), lambda _: outcome.tell(console), as_json)
     raise typer.Exit(0 if outcome.holds else 1)
 
 
-@app.command()
-@guarded
+@handle_errors
 def index(
-    paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
-    rebuild: Annotated[
-        bool, typer.Option(help="Make them again, also where they are still right.")
-    ] = False,
+    paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges or folders.")],
+    rebuild: Annotated[bool, typer.Option(help="Rebuild indexes that are still valid.")] = False,
     cache: Annotated[
         Path | None,
-        typer.Option(parser=here, metavar="PATH", help="Keep them here; not beside the data."),
+        typer.Option(
+            parser=local_path,
+            metavar="PATH",
+            help="Folder for the indexes; default: beside the data.",
+        ),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")
+        str | None, typer.Option(help="Type of raw token ids in the files, such as uint16.")
     ] = None,
     eos: Annotated[
-        int | None, typer.Option(help="The id that ends a document of tokens, or every text.")
+        int | None,
+        typer.Option(help="Token id that ends a document; with --tokenizer, added to every text."),
     ] = None,
     checksum: Annotated[
-        bool, typer.Option(help="Keep checksums too, of formats that have none.")
+        bool, typer.Option(help="Store checksums for formats without checksums of their own.")
     ] = False,
     lengths: Annotated[
-        str | None, typer.Option(help="Keep how long the lists of this column are: tokens.")
+        str | None, typer.Option(help="Store the list lengths of this column, such as tokens.")
     ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="Keep how many tokens it makes of each text of that column (default: text)."
+            help="Tokenizer; stores the token count of every text in the column --lengths (text)."
         ),
     ] = None,
-    bos: Annotated[int | None, typer.Option(help="A token before every text.")] = None,
+    bos: Annotated[
+        int | None, typer.Option(help="Token id added before every text; needs --tokenizer.")
+    ] = None,
     special_tokens: Annotated[
-        bool, typer.Option(help="Let the tokenizer add its special tokens.")
+        bool, typer.Option(help="Count the special tokens of the tokenizer too.")
     ] = False,
     engine: Annotated[
-        str, typer.Option(help="Who computes: inline, threads, processes or ray.")
+        str, typer.Option(help="Executor: inline, threads, processes or ray.")
     ] = "inline",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="How many; default: one for each core here.")
+        int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads
-    them together."""
+    """Build indexes and checksums for files ahead of a run.
+
+    Lines, CSV, tar and token files need an index for random access. Run this once for data that
+    many runs read.
+    """
     from penstock.engine.base.hints import chosen
     from penstock.engine.base.urls import local
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
-    from penstock.sources.paths import TokenType, find, format_of
+    from penstock.sources.paths import TokenType, format_of
+    from penstock.sources.paths import find as find_files
     from penstock.text import Tokenise
 
     chosen(engine, EXECUTORS, "--engine {}")
-    each = None
+    map_files = None
     if engine != "inline":
-        each = partial(
+        map_files = partial(
             compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers
         )
     cache = cache and local(cache).absolute()
-    told = {
+    options = {
         "dtype": cast("TokenType | None", dtype),
         "eos": eos,
         "checksum": checksum,
@@ -180,45 +197,31 @@ def index(
     }
     if tokenizer is not None:
         counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
-        told |= {"eos": None, "lengths": counts}
+        options |= {"eos": None, "lengths": counts}
     elif bos is not None or special_tokens:
-        raise ConfigError(
-            "--bos and --special-tokens say how texts become tokens: give --tokenizer too"
-        )
-    make = partial(index_files, rebuild=rebuild, cache=cache, each=each, **told)
+        raise ConfigError("--bos and --special-tokens set how texts are tokenised: add --tokenizer")
+    make = partial(index_files, rebuild=rebuild, cache=cache, each=map_files, **options)
     rows: dict[str, int] = {}
-    found = find(paths)
-    for kind in dict.fromkeys(map(format_of, found)):
-        same = [path for path in found if format_of(path) == kind]
-        rows |= {str(path): n for path, n in make(same).items()}
+    files = find_files(paths)
+    for file_format in dict.fromkeys(map(format_of, files)):
+        paths_of_format = [path for path in files if format_of(path) == file_format]
+        rows |= {str(path): n for path, n in make(paths_of_format).items()}
 
     def tell(console: Any) -> None:
         for path, n in rows.items():
-            say(console, f"{path}: {n:,} rows")
+            print_text(console, f"{path}: {n:,} rows")
 
-    answer({"files": rows}, tell, as_json)
+    print_result({"files": rows}, tell, as_json)
 
 
-app.command("find")(find_)
-app.add_typer(kept, name="cache")
-for command in (
-    ask.plan,
-    ask.at,
-    ask.diff,
-    ask.simulate,
-    audit,
-    blame,
-    seen,
-    leaks,
-    replay,
-    report,
-    lint,
-    run,
-    edit,
-    convert,
-    prepare,
-    info,
-    preview,
-    verify,
-):
-    app.command()(command)
+# The headings of `penstock --help`, in the order in which they are printed.
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "Author": (lint, convert, plan.simulate, plan.diff, plan.report),
+    "Inspect": (plan.plan, plan.at, find, audit, seen, leaks, blame, replay),
+    "Run": (run, edit, demo),
+    "Data": (info, preview, index, prepare, verify),
+}
+for heading, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=heading)(command)
+app.add_typer(cache_app, name="cache", rich_help_panel="Data")

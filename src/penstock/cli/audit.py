@@ -1,4 +1,4 @@
-"""`penstock audit`: every sample of a stretch of steps, a line each."""
+"""Command `penstock audit`: one record for every sample of a range of steps."""
 
 from __future__ import annotations
 
@@ -10,71 +10,86 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Allow, Json, Mixture, State, answer, guarded, here, of_run, say, stretch
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    handle_errors,
+    local_path,
+    open_run,
+    parse_steps,
+    print_result,
+    print_text,
+)
 
-Stretch = Annotated[
-    str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")
+StepRange = Annotated[
+    str | None,
+    typer.Option("--steps", help="FIRST:STOP, steps counted from 0; default: the whole run."),
 ]
 
 
-@guarded
+@handle_errors
 def audit(
     mixture: Mixture,
-    steps: Stretch = None,
+    steps: StepRange = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            parser=here,
+            parser=local_path,
             metavar="PATH",
-            help="A .parquet, .arrow, .csv or .jsonl file; default: lines here.",
+            help="A .parquet, .arrow, .csv or .jsonl file; default: JSON lines on stdout.",
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(help="The column that names samples (url; __key__ in archives): it is read."),
+        typer.Option(
+            help="Column that identifies samples (such as url, or __key__ of archives); it is read."
+        ),
     ] = None,
     ranks: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Ranks that share a global_batch_size; with --state, those of the run."
+            min=1, help="World size for a global_batch_size; not with --state, which knows it."
         ),
     ] = None,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Every sample or part of a step, a line each: step, rank, row, source, epoch, index, key,
-    file, row in it, tokens.
+    """Write one record per sample: step, rank, source, index, file.
 
-    Without -o JSON lines are printed. A file is there whole or not at all, also after Ctrl-C.
+    Without -o the records are printed as JSON lines. The file is written atomically, also if Ctrl-C
+    stops the command.
     """
     from penstock.engine.plan.lines import written
 
     if as_json and out is None:
         raise ConfigError(
-            "--json prints what was written, and the lines are printed too: say where to, with -o"
+            "--json: stdout cannot hold both the result and the records; write the records to a "
+            "file with -o"
         )
-    target = of_run(mixture, state, ranks, allow=allow)
-    taken = stretch(target, steps)
-    lines = target.rows.audit(taken, key=key)
+    target = open_run(mixture, state, ranks, allow=allow)
+    step_range = parse_steps(target, steps)
+    lines = target.rows.audit(step_range, key=key)
     if out is None:
         with written(sys.stdout.buffer, lines.schema, ".jsonl") as write:
             for batch in lines.batches():
                 write(batch)
         return
-    found = {
+    result = {
         "mixture": str(mixture),
         "unit": target.unit,
-        "first": taken.start,
-        "stop": taken.stop,
+        "first": step_range.start,
+        "stop": step_range.stop,
         "lines": lines.write(out),
         "out": str(out),
     }
 
     def tell(console: Any) -> None:
-        said = f"{target.unit}s {taken.start:,} to {taken.stop:,}, {found['lines']:,} lines: {out}"
-        say(console, said)
+        summary = f"{target.unit}s {step_range.start:,} to {step_range.stop:,}, {result['lines']:,} lines: {out}"
+        print_text(console, summary)
 
-    answer(found, tell, as_json)
+    print_result(result, tell, as_json)

@@ -1,4 +1,4 @@
-"""`penstock blame`: what is unusual in some steps of a run."""
+"""Command `penstock blame`: anomalies in a range of steps."""
 
 from __future__ import annotations
 
@@ -7,40 +7,52 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Allow, Json, Mixture, State, answer, guarded, of_run, say, stretch
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    handle_errors,
+    open_run,
+    parse_steps,
+    print_result,
+    print_text,
+)
 
 
-@guarded
+@handle_errors
 def blame(
     mixture: Mixture,
-    steps: Annotated[
-        str, typer.Option("--steps", help="FIRST:STOP, the steps that are asked about.")
-    ],
+    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to examine.")],
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """What is unusual in some steps against the run, the most unusual first.
+    """Report anomalies of some steps, the strongest first.
 
-    Shares of sources, lengths of documents, repeats, files and passes, each beside what is usual.
+    Compares shares of sources, lengths of documents, repeats, files and passes with the rest of the
+    run.
     """
-    from penstock.report.blame import blame as found_in
+    from penstock.report.blame import blame as find_anomalies
 
-    target = of_run(mixture, state, allow=allow)
-    asked = stretch(target, steps)
-    found = found_in(target, asked)
+    target = open_run(mixture, state, allow=allow)
+    step_range = parse_steps(target, steps)
+    findings = find_anomalies(target, step_range)
 
     def tell(console: Any) -> None:
-        for one in found:
-            say(console, f"{one.source}: {one.text}")
-        if not found:
-            say(console, f"nothing unusual in {target.unit}s {asked.start:,} to {asked.stop:,}")
+        for finding in findings:
+            print_text(console, f"{finding.source}: {finding.text}")
+        if not findings:
+            print_text(
+                console,
+                f"nothing unusual in {target.unit}s {step_range.start:,} to {step_range.stop:,}",
+            )
 
-    told = {
+    result = {
         "mixture": str(mixture),
         "unit": target.unit,
-        "first": asked.start,
-        "stop": asked.stop,
-        "findings": [asdict(one) for one in found],
+        "first": step_range.start,
+        "stop": step_range.stop,
+        "findings": [asdict(finding) for finding in findings],
     }
-    answer(told, tell, as_json)
+    print_result(result, tell, as_json)

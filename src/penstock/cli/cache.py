@@ -1,4 +1,4 @@
-"""`penstock cache`: what a node keeps of data that lies elsewhere."""
+"""Commands `penstock cache`: the local block cache for data in object stores."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded, here, say
+from .common import Json, handle_errors, local_path, print_result, print_text
 
 if TYPE_CHECKING:
     from penstock.stores.blocks import Blocks
 
 cache = typer.Typer(
-    no_args_is_help=True, help="What this machine keeps of data that lies in stores."
+    no_args_is_help=True, help="Inspect, clear or verify the cache of data from object stores."
 )
 
 Folder = Annotated[
     Path | None,
     typer.Argument(
-        parser=here,
+        parser=local_path,
         metavar="PATH",
-        help="The folder given as cache=; default: PENSTOCK_CACHE, or ~/.cache/penstock.",
+        help="Cache folder; default: PENSTOCK_CACHE, or ~/.cache/penstock.",
     ),
 ]
 
@@ -34,56 +34,70 @@ def _blocks(folder: Path | None) -> Blocks:
 
 
 @cache.command()
-@guarded
+@handle_errors
 def info(folder: Folder = None, as_json: Json = False) -> None:
-    """Say how much is kept, and how much may be."""
+    """Print the size of the cache and its limit."""
     blocks = _blocks(folder)
-    found = list(blocks.all())
-    size = sum(block.size for block in found)
-    told = {
+    cached = list(blocks.all())
+    size = sum(block.size for block in cached)
+    result = {
         "folder": str(blocks.folder),
-        "blocks": len(found),
+        "blocks": len(cached),
         "bytes": size,
         "limit": blocks.limit(size),
     }
-    answer(told, lambda console: _tell(console, told), as_json)
+    print_result(result, lambda console: _tell(console, result), as_json)
 
 
 @cache.command()
-@guarded
+@handle_errors
 def clear(folder: Folder = None, as_json: Json = False) -> None:
-    """Let go of all blocks. Runs that use them go on, and fetch what they need again."""
+    """Delete all cached blocks.
+
+    Runs that use the cache continue and fetch the blocks again.
+    """
     blocks = _blocks(folder)
-    told = {"folder": str(blocks.folder), "freed": blocks.clear()}
-    answer(
-        told,
-        lambda console: say(console, f"{told['folder']}: {told['freed']:,} bytes freed"),
+    result = {"folder": str(blocks.folder), "freed": blocks.clear()}
+    print_result(
+        result,
+        lambda console: print_text(console, f"{result['folder']}: {result['freed']:,} bytes freed"),
         as_json,
     )
 
 
 @cache.command()
-@guarded
+@handle_errors
 def verify(folder: Folder = None, as_json: Json = False) -> None:
-    """Compare every block with its checksums; damaged ones are removed, and exit with 1 where there
-    were any."""
+    """Check every block against its checksums and delete damaged ones.
+
+    Exit code 1 if a block was damaged.
+    """
     from penstock.engine.graph.shown import counted
 
     blocks = _blocks(folder)
-    many, bad = blocks.verify()
-    told = {"folder": str(blocks.folder), "blocks": many, "damaged": [str(path) for path in bad]}
+    block_count, damaged = blocks.verify()
+    result = {
+        "folder": str(blocks.folder),
+        "blocks": block_count,
+        "damaged": [str(path) for path in damaged],
+    }
 
     def tell(console: Any) -> None:
-        say(console, f"{blocks.folder}: {counted(many, 'block')}, {len(bad):,} of them damaged")
-        for path in bad:
-            say(console, f"removed {path}")
+        print_text(
+            console,
+            f"{blocks.folder}: {counted(block_count, 'block')}, {len(damaged):,} of them damaged",
+        )
+        for path in damaged:
+            print_text(console, f"removed {path}")
 
-    answer(told, tell, as_json)
-    raise typer.Exit(1 if bad else 0)
+    print_result(result, tell, as_json)
+    raise typer.Exit(1 if damaged else 0)
 
 
-def _tell(console: Any, told: dict[str, Any]) -> None:
+def _tell(console: Any, result: dict[str, Any]) -> None:
     from penstock.engine.graph.shown import counted
 
-    kept = f"{counted(told['blocks'], 'block')}, {told['bytes']:,} of {told['limit']:,} bytes"
-    say(console, f"{told['folder']}: {kept}")
+    usage = (
+        f"{counted(result['blocks'], 'block')}, {result['bytes']:,} of {result['limit']:,} bytes"
+    )
+    print_text(console, f"{result['folder']}: {usage}")

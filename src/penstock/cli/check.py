@@ -1,4 +1,4 @@
-"""`penstock lint`: everything that is wrong in mixture files, in one go."""
+"""Command `penstock lint`: all problems of mixture files in one run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Allow, Json, answer, guarded, mixture_file, say
+from .common import Allow, Json, handle_errors, mixture_file, print_result, print_text
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
-@guarded
+@handle_errors
 def lint(
     mixtures: Annotated[
-        list[Path], typer.Argument(parser=mixture_file, help="Mixture files, or their URLs.")
+        list[Path], typer.Argument(parser=mixture_file, help="Mixture files or their URLs.")
     ],
-    strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
+    strict: Annotated[bool, typer.Option(help="Exit with code 1 for warnings too.")] = False,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be
-    loaded.
+    """Report all problems of mixture files, with file and line.
 
-    Of several files also what one trains on and another holds out.
+    With several files, also reports documents that one file trains on and another holds out. Exit
+    code 1 if a file cannot be loaded.
     """
     from penstock.mixture_files import lint as problems_of
     from penstock.mixture_files.readers import Readers
@@ -41,13 +41,15 @@ def lint(
 
     def tell(console: Any) -> None:
         for problem in problems:
-            say(console, f"{problem.severity} {problem}", STYLES[problem.severity])
-        said = [
+            print_text(console, f"{problem.severity} {problem}", STYLES[problem.severity])
+        summary = [
             f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}"
             for kind in STYLES
             if counts[kind]
         ]
-        say(console, ", ".join(said) or f"nothing wrong in {', '.join(map(str, mixtures))}")
+        print_text(
+            console, ", ".join(summary) or f"nothing wrong in {', '.join(map(str, mixtures))}"
+        )
 
-    answer({"problems": [asdict(problem) for problem in problems]}, tell, as_json)
+    print_result({"problems": [asdict(problem) for problem in problems]}, tell, as_json)
     raise typer.Exit(1 if counts["error"] or (strict and counts["warning"]) else 0)

@@ -1,4 +1,4 @@
-"""`penstock convert`: mixtures written for other projects, as mixture files."""
+"""Command `penstock convert`: mixtures of other projects as mixture files."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, answer, guarded, here, say
+from .common import Json, handle_errors, local_path, print_result, print_text
 
 
-@guarded
+@handle_errors
 def convert(
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A mixture of another project.")
+        Path, typer.Argument(exists=True, dir_okay=False, help="Mixture of another project.")
     ],
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", parser=here, metavar="PATH", help="The mixture file to write."),
+        typer.Option(
+            "-o", "--out", parser=local_path, metavar="PATH", help="Mixture file to write."
+        ),
     ],
     kind: Annotated[
-        str | None, typer.Option("--from", help="Its format; default: found from what it holds.")
+        str | None,
+        typer.Option("--from", help="Format of the file; default: detected from its content."),
     ] = None,
     pick: Annotated[
         str | None,
         typer.Option(
-            help="Which of several: the split of an Energon metadataset, the mixture of a Python "
-            "file."
+            help="Name to select: a split of an Energon metadataset, or a mixture of a Python file."
         ),
     ] = None,
     files: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=PATH, once or more: where a source, a dataset of a hub, or all below a URL "
-            "that ends in / lies "
-            "here; * is for all others, and {name} in its path their names."
+            help="NAME=PATH; repeatable. Local path of a source, a hub dataset, or a URL prefix "
+            "that ends in /. NAME * stands for all others, {name} in PATH for their names."
         ),
     ] = None,
     ranks: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="How many ranks read samples of their own; needed where batch sizes are those of "
-            "one rank.",
+            help="Number of data-parallel ranks; needed if batch sizes are per rank.",
         ),
     ] = None,
     lossy: Annotated[
-        bool, typer.Option("--lossy", help="Write what can be carried over, though some is lost.")
+        bool, typer.Option("--lossy", help="Write the mixture even if settings are lost.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Carry a mixture over from another project: its sources, shares, lengths of run and rows,
-    seeds.
+    """Convert a mixture of another project to a mixture file.
 
-    Every key of the file is carried over, known to be harmless (it says nothing about samples), or
-    reported with its line and the reason. Where anything is lost nothing is written, and the exit
-    code is 1, unless --lossy is given. Nothing the file names is imported or run.
+    Converts sources, shares, lengths of run and rows, and seeds. Every key of the file is
+    converted, ignored as harmless (it does not change samples), or reported with line and reason.
+    If a setting is lost, nothing is written and the exit code is 1, unless --lossy is given. No
+    code of the file is imported or run.
     """
     from penstock.compat.mixtures import convert_with_keys
     from penstock.engine.graph.shown import counted
     from penstock.mixture_files import dump
 
     converted = convert_with_keys(
-        file, kind, pick, files=dict(map(_rule, files or ())), ranks=ranks
+        file, kind, pick, files=dict(map(_parse_file_rule, files or ())), ranks=ranks
     )
     model, problems, keys = converted.mixture, converted.problems, converted.keys
     lost = [one for one in problems if one.severity == "warning"]
@@ -75,20 +75,20 @@ def convert(
 
     def tell(console: Any) -> None:
         for problem in problems:
-            said, style = ("lost", "yellow") if problem in lost else ("note", None)
-            say(console, f"{said}: {problem}", style)
+            label, style = ("lost", "yellow") if problem in lost else ("note", None)
+            print_text(console, f"{label}: {problem}", style)
         counts = (
             (len(keys.carried), "carried"),
             (len(keys.harmless), "harmless"),
             (len(keys.reported), "reported"),
         )
-        told = ", ".join(f"{count} {fate}" for count, fate in counts)
-        say(console, f"{file}: read as {converted.format}; keys: {told}")
+        key_counts = ", ".join(f"{count} {outcome}" for count, outcome in counts)
+        print_text(console, f"{file}: read as {converted.format}; keys: {key_counts}")
         names = counted(len(model.names), "source")
-        ends = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
-        say(console, f"{out}:{ends or f' {names}'}")
+        suffix = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
+        print_text(console, f"{out}:{suffix or f' {names}'}")
 
-    found = {
+    result = {
         "mixture": str(out) if written else None,
         "format": converted.format,
         "sources": list(model.names),
@@ -96,13 +96,16 @@ def convert(
         "lost": [asdict(one) for one in lost],
         "notes": [asdict(one) for one in problems if one not in lost],
     }
-    answer(found, tell, as_json)
+    print_result(result, tell, as_json)
     if not written:
         raise typer.Exit(1)
 
 
-def _rule(given: str) -> tuple[str, str]:
-    name, separator, path = given.partition("=")
+def _parse_file_rule(text: str) -> tuple[str, str]:
+    """Split `NAME=PATH` into name and path."""
+    name, separator, path = text.partition("=")
     if not separator or not name or not path:
-        raise ConfigError(f"--files {given!r}: NAME=PATH, such as tatsu-lab/alpaca=data/alpaca")
+        raise ConfigError(
+            f"--files {text!r}: write NAME=PATH, such as tatsu-lab/alpaca=data/alpaca"
+        )
     return name, path

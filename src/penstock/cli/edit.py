@@ -1,4 +1,4 @@
-"""`penstock edit`: steps left out, and documents, in a run that is under way."""
+"""Command `penstock edit`: remove steps or samples from a run in progress."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Allow, Json, Mixture, answer, guarded, here, of_run, say
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    handle_errors,
+    local_path,
+    open_run,
+    print_result,
+    print_text,
+)
 
 
-@guarded
+@handle_errors
 def edit(
     mixture: Mixture,
     state: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="The folder of the run's states.")
+        Path, typer.Argument(exists=True, file_okay=False, help="Folder of the run's states.")
     ],
     skip: Annotated[
         list[str] | None,
         typer.Option(
-            help="FIRST:STOP, steps to leave out, as often as needed; numbered as they are before "
-            "this edit."
+            help="FIRST:STOP, steps to remove; repeatable. Steps are numbered as before this edit."
         ),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")
+        list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to remove; repeatable.")
     ] = None,
     exclude_from: Annotated[
         Path | None,
         typer.Option(
-            exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.'
+            exists=True, help='File of samples to remove, one JSON line ["SOURCE", INDEX] each.'
         ),
     ] = None,
     out: Annotated[
@@ -40,70 +48,78 @@ def edit(
         typer.Option(
             "-o",
             "--out",
-            parser=here,
+            parser=local_path,
             metavar="PATH",
-            help="A folder for the new state; default: in its place.",
+            help="Folder for the new state; default: replace the state.",
         ),
     ] = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Leave out steps or samples from here on. A sample's place goes to the next of its source; the
-    rest stays."""
+    """Remove steps or samples from the rest of a run.
+
+    The next sample of the same source replaces a removed sample; all other samples stay.
+    """
     from penstock.engine.runtime.saves import read_states, write_state
     from penstock.mixture_files.exclude import read_keys
 
-    target = of_run(mixture, state, allow=allow)
-    keys = [_key(text) for text in exclude or []]
+    target = open_run(mixture, state, allow=allow)
+    keys = [_parse_key(text) for text in exclude or []]
     if exclude_from is not None:
         keys += read_keys(exclude_from)
     if not (skip or keys):
-        raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
-    plan, ranges = target.rows, _ranges(skip or [])
-    for first, stop in reversed(
-        ranges
-    ):  # what follows moves up, so those before it still mean the steps they named
+        raise ConfigError("nothing to remove: give --skip, --exclude or --exclude-from")
+    plan, ranges = target.rows, _parse_ranges(skip or [])
+    # From the last range to the first: skipping a range renumbers only the steps after it.
+    for first, stop in reversed(ranges):
         plan = plan.skip(steps=range(first, stop))
     plan = plan.exclude(keys) if keys else plan
     step, _ = read_states(state)
-    written = out or state
-    write_state(written, plan.state, 0, 1, step)
+    state_folder = out or state
+    write_state(state_folder, plan.state, 0, 1, step)
 
     def tell(console: Any) -> None:
         steps = sum(stop - first for first, stop in ranges)
-        say(console, f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on")
-        say(console, f"see it with: penstock at {mixture} STEP --state {written}")
+        print_text(
+            console,
+            f"{state_folder}: {steps:,} steps and {len(keys):,} samples removed from the rest of the run",
+        )
+        print_text(console, f"inspect it with: penstock at {mixture} STEP --state {state_folder}")
 
-    answer(
-        {"state": str(written), "skipped": skip or [], "excluded": [list(key) for key in keys]},
+    print_result(
+        {
+            "state": str(state_folder),
+            "skipped": skip or [],
+            "excluded": [list(key) for key in keys],
+        },
         tell,
         as_json,
     )
 
 
-def _key(text: str) -> tuple[str, int]:
+def _parse_key(text: str) -> tuple[str, int]:
+    """Parse `SOURCE:INDEX`."""
     source, sign, index = text.rpartition(":")
     if not sign or not index.isdecimal():
         raise ConfigError(f"--exclude {text}: write SOURCE:INDEX")
     return source, int(index)
 
 
-def _range(text: str) -> tuple[int, int]:
+def _parse_range(text: str) -> tuple[int, int]:
+    """Parse `FIRST:STOP`."""
     first, _, stop = text.partition(":")
     if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
-        raise ConfigError(
-            f"--skip {text}: write FIRST:STOP, two steps, the second behind the first"
-        )
+        raise ConfigError(f"--skip {text}: write FIRST:STOP, two steps with FIRST < STOP")
     return int(first), int(stop)
 
 
-def _ranges(texts: list[str]) -> list[tuple[int, int]]:
-    """What is to be left out, in ascending order."""
-    found = sorted((*_range(text), text) for text in texts)
-    for (_, stop, one), (first, _, other) in pairwise(found):
+def _parse_ranges(texts: list[str]) -> list[tuple[int, int]]:
+    """Parse `FIRST:STOP` texts; return disjoint ranges in ascending order."""
+    ranges = sorted((*_parse_range(text), text) for text in texts)
+    for (_, stop, text), (first, _, next_text) in pairwise(ranges):
         if first < stop:
             raise ConfigError(
-                f"--skip {one} and --skip {other}: both name step {first}; write ranges that do "
+                f"--skip {text} and --skip {next_text}: both name step {first}; write ranges that do "
                 "not overlap"
             )
-    return [(first, stop) for first, stop, _ in found]
+    return [(first, stop) for first, stop, _ in ranges]

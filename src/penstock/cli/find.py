@@ -1,4 +1,4 @@
-"""`penstock find`: when a sample is seen, by its number, its name, or words in it."""
+"""Command `penstock find`: the steps that deliver a sample."""
 
 from __future__ import annotations
 
@@ -10,72 +10,89 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Allow, Json, Mixture, State, answer, guarded, of_run, people, say
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    handle_errors,
+    make_console,
+    open_run,
+    print_result,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from penstock.engine.plan.records import Sample
     from penstock.report.target import Target
 
-_FEW = 50  # steps
-_TIMES = {0: "not", 1: "once", 2: "twice"}
+_MAX_STEPS = 50  # steps
+_COUNT_WORDS = {0: "not", 1: "once", 2: "twice"}
 
 
-@guarded
+@handle_errors
 def find(
     mixture: Mixture,
-    source: Annotated[str | None, typer.Argument(help="The name of a source.")] = None,
+    source: Annotated[str | None, typer.Argument(help="Name of a source.")] = None,
     index: Annotated[
-        int | None, typer.Argument(min=0, help="The number of the sample in it.")
+        int | None, typer.Argument(min=0, help="Index of the sample in the source.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="A key, id or url that the sample carries; or COLUMN=VALUE.")
+        str | None, typer.Option(help="Key, id or url of the sample; or COLUMN=VALUE.")
     ] = None,
-    words: Annotated[str | None, typer.Option(help="Words that it holds.")] = None,
-    start: Annotated[int, typer.Option("--from", min=0, help="The first step looked at.")] = 0,
+    words: Annotated[str | None, typer.Option(help="Text that the sample contains.")] = None,
+    start: Annotated[int, typer.Option("--from", min=0, help="First step to search.")] = 0,
     until: Annotated[
-        int | None, typer.Option("--to", help="The step to stop before; default: the whole run.")
+        int | None, typer.Option("--to", help="Step to stop before; default: the end of the run.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All steps, not the first fifty.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print all steps, not only the first fifty.")
+    ] = False,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """The steps at which a sample is seen: each is told as soon as it is known.
+    """List the steps that deliver a sample.
 
-    By SOURCE INDEX; or, of all sources or one, by --name or --words: then their rows are read.
+    Select the sample by SOURCE INDEX, or by --name or --words in all sources or one; these options
+    read the rows. Each step is printed as soon as it is known.
     """
 
-    ways = sum(way is not None for way in (index, name, words))
-    if ways != 1 or (index is not None and source is None):
+    selector_count = sum(selector is not None for selector in (index, name, words))
+    if selector_count != 1 or (index is not None and source is None):
         raise ConfigError("find: give SOURCE INDEX, or --name, or --words")
-    target = of_run(mixture, state, allow=allow)
+    target = open_run(mixture, state, allow=allow)
     stop = target.horizon(None) if until is None else until
     if stop <= start:
-        raise ConfigError(f"--from {start} --to {stop}: no step lies between them")
-    within = range(start, stop)
-    samples = _samples(target, source, index, name, words)
+        raise ConfigError(f"--from {start} --to {stop}: the range is empty; give a later --to")
+    steps = range(start, stop)
+    samples = _select_samples(target, source, index, name, words)
     if as_json:
-        told = [_told(target, source, index, within) for source, index in samples]
-        return answer(
-            {"unit": target.unit, "from": start, "to": stop, "samples": told}, lambda _: None, True
+        results = [_sample_facts(target, source, index, steps) for source, index in samples]
+        return print_result(
+            {"unit": target.unit, "from": start, "to": stop, "samples": results},
+            lambda _: None,
+            True,
         )
-    console, nothing = people(), True
-    for its, number in samples:
-        nothing, views = False, _views(target, its, number, within)
+    console, no_match = make_console(), True
+    for sample_source, sample_index in samples:
+        no_match, views = False, _views(target, sample_source, sample_index, steps)
         first = list(islice(views, 1))
-        say(console, f"{its}[{number}] in {target.unit}s {start:,} to {stop:,}")
-        _say(chain(first, views), target, every)
-    if nothing:
-        say(console, f"no such sample in {'any source' if source is None else source}")
+        print_text(
+            console, f"{sample_source}[{sample_index}] in {target.unit}s {start:,} to {stop:,}"
+        )
+        _print_views(chain(first, views), target, every)
+    if no_match:
+        print_text(console, f"no such sample in {'any source' if source is None else source}")
 
 
 def _views(
-    target: Target, source: str, index: int, within: range
+    target: Target, source: str, index: int, steps: range
 ) -> Iterator[tuple[int, Sample | None]]:
-    """The steps at which a sample is seen; of packed rows, every piece of it."""
-    for step, again in groupby(target.rows.finds(source, index, steps=within)):
+    """Yield the steps that deliver a sample; for packed rows, one entry per piece."""
+    for step, repeats in groupby(target.rows.finds(source, index, steps=steps)):
         if not target.packed:
-            yield from ((each, None) for each in again)
+            yield from ((repeated_step, None) for repeated_step in repeats)
             continue
         pieces = [
             sample
@@ -88,31 +105,32 @@ def _views(
         )
 
 
-def _told(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
-    """Return the facts about a sample as plain values."""
+def _sample_facts(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
+    """Return the steps and pieces of a sample as JSON values."""
     views = list(_views(target, source, index, within))
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "source": source,
         "index": index,
         "steps": sorted({step for step, _ in views}),
     }
     if not target.packed:
-        return found | {"steps": [step for step, _ in views]}
+        return facts | {"steps": [step for step, _ in views]}
     pieces = [
         {target.unit: step, "epoch": piece.epoch, "start": piece.start, "stop": piece.stop}
         for step, piece in views
         if piece is not None
     ]
-    return found | {"passes": len({piece["epoch"] for piece in pieces}), "pieces": pieces}
+    return facts | {"passes": len({piece["epoch"] for piece in pieces}), "pieces": pieces}
 
 
-def _say(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool) -> None:
+def _print_views(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool) -> None:
+    """Print each step as soon as it is known, then the number of times."""
     from penstock.engine.graph.shown import counted
 
     seen, passes = 0, set[int]()
     for step, piece in views:
-        if seen == _FEW and not every:
-            print("  and more; all of them with --all")
+        if seen == _MAX_STEPS and not every:
+            print("  and more (--all prints them)")
             return
         part = (
             f", pass {piece.epoch:,}, tokens {piece.start:,} to {piece.stop:,}"
@@ -123,13 +141,14 @@ def _say(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool
         seen += 1
         if piece is not None:
             passes.add(piece.epoch)
-    times = _TIMES.get(number := len(passes) if target.packed else seen, f"{number:,} times")
+    times = _COUNT_WORDS.get(number := len(passes) if target.packed else seen, f"{number:,} times")
     print(f"  seen {times}" + (f", in {counted(seen, 'piece')}" if seen > number else ""))
 
 
-def _samples(
+def _select_samples(
     target: Any, source: str | None, index: int | None, name: str | None, words: str | None
 ) -> Iterator[tuple[str, int]]:
+    """Return source and index of the samples that the options select."""
     from penstock.report.look import by_name, by_words
 
     if source is not None and index is not None:

@@ -1,4 +1,4 @@
-"""`penstock info` and `penstock preview`: what a path is, and its first rows."""
+"""Commands `penstock info` and `penstock preview`: facts and first rows of data files."""
 
 from __future__ import annotations
 
@@ -9,80 +9,83 @@ import typer
 
 import penstock as ps
 
-from .say import Json, answer, guarded, say
+from .common import Json, handle_errors, print_result, print_text
 from .verify import Cache, Format, Paths
 
-_PIPE = 1_000  # letters of a line where nobody says how wide it may be
+_PIPE_WIDTH = 1_000  # characters of a line if the output is no terminal
 
 
-@guarded
+@handle_errors
 def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json = False) -> None:
-    """What a path is: format, samples, columns and their types, sizes, lengths of tokens,
-    checksums."""
+    """Print format, samples, columns, sizes, tokens and checksums."""
     from penstock.engine.graph.shown import counted
 
     from .outline import outline
 
-    found = outline(paths, format, cache)
+    facts = outline(paths, format, cache)
 
     def tell(console: Any) -> None:
-        out = [
-            f"{found['name']}: {found['format']}, {found['samples']:,} samples in "
-            f"{counted(found['files'], 'file')}"
+        lines = [
+            f"{facts['name']}: {facts['format']}, {facts['samples']:,} samples in "
+            f"{counted(facts['files'], 'file')}"
         ]
-        out.append(
-            f"{found['bytes']:,} bytes, {found['bytes'] / max(found['samples'], 1):,.0f} a sample"
+        lines.append(
+            f"{facts['bytes']:,} bytes, {facts['bytes'] / max(facts['samples'], 1):,.0f} a sample"
         )
-        if groups := found["row_groups"]:
-            out.append(
+        if groups := facts["row_groups"]:
+            lines.append(
                 f"row groups of {groups['rows']:,} rows, {groups['bytes'] / 2**20:,.1f} MiB decoded"
             )
-        out.append(f"checksums: {found['checksums']}")
-        if tokens := found["tokens"]:
-            out.append(
+        lines.append(f"checksums: {facts['checksums']}")
+        if tokens := facts["tokens"]:
+            lines.append(
                 f"tokens: {tokens['total']:,}, {tokens['mean']:,.1f} a sample, at most "
                 f"{tokens['most']:,}"
             )
-        out += [
-            "columns:" if found["columns"] else "no columns",
-            *(f"  {n}: {k}" for n, k in found["columns"].items()),
+        lines += [
+            "columns:" if facts["columns"] else "no columns",
+            *(f"  {name}: {column_type}" for name, column_type in facts["columns"].items()),
         ]
-        for line in out:
-            say(console, line)
+        for line in lines:
+            print_text(console, line)
 
-    answer(found, tell, as_json)
+    print_result(facts, tell, as_json)
 
 
-@guarded
+@handle_errors
 def preview(
     paths: Paths,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many.")] = 3,
-    at: Annotated[int, typer.Option(min=0, help="From this sample on.")] = 0,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Number of samples.")] = 3,
+    at: Annotated[int, typer.Option(min=0, help="Index of the first sample.")] = 0,
     format: Format = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Some samples in the terminal: texts cut to its width, arrays by type and shape, media told
-    and not dumped."""
-    from penstock.report.values import jsonable, shown
+    """Print some samples, shortened to the width of the terminal.
+
+    Arrays appear as type and shape, media as kind and size.
+    """
+    from penstock.report.values import jsonable, sample_lines
 
     dataset = ps.read(list(paths), format=format, cache=cache)
     if at >= len(dataset):
-        raise ps.ConfigError(f"--at {at}: there are {len(dataset):,} samples")
-    places = range(at, min(at + count, len(dataset)))
-    samples = dataset[list(places)]
-    width = shutil.get_terminal_size((_PIPE, 24)).columns
+        raise ps.ConfigError(
+            f"--at {at}: the data has {len(dataset):,} samples; give a smaller index"
+        )
+    indices = range(at, min(at + count, len(dataset)))
+    samples = dataset[list(indices)]
+    width = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns
 
     def tell(console: Any) -> None:
-        for place, sample in zip(places, samples, strict=True):
-            console.print(f"sample {place:,} of {len(dataset):,}", style="bold", markup=False)
-            for line in shown(sample, width):
+        for index, sample in zip(indices, samples, strict=True):
+            console.print(f"sample {index:,} of {len(dataset):,}", style="bold", markup=False)
+            for line in sample_lines(sample, width):
                 console.print(line, markup=False, soft_wrap=True)
 
-    answer(
+    print_result(
         {
             "samples": [
-                {"index": i, "sample": jsonable(s)} for i, s in zip(places, samples, strict=True)
+                {"index": i, "sample": jsonable(s)} for i, s in zip(indices, samples, strict=True)
             ]
         },
         tell,

@@ -1,5 +1,4 @@
-"""What `penstock run` shows while it goes: progress, speed, shares against the plan, stalls,
-memory."""
+"""Live display of `penstock run`: progress, throughput, shares, stalls and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from penstock.engine.base.machine import resident
 from penstock.loader import Loader
 
-from .say import put, say
+from .common import print_table, print_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,14 +22,16 @@ if TYPE_CHECKING:
 
     from penstock.report.target import Target
 
-SHOWN = 12  # sources on the screen
+MAX_SOURCES = 12  # rows of the table; the other sources share one row
 Redraw: TypeAlias = Callable[[Loader], None]
-EVERY = 0.2  # seconds between two looks
+REFRESH_SECONDS = 0.2  # on a terminal
 
 
 def tokens_in(item: Any) -> int:
-    """The tokens of an item: places of packed rows that hold a document, else the largest array of
-    whole numbers.
+    """Count the tokens of an item.
+
+    Counts the positions of packed rows that hold a document, else the elements of the largest
+    integer array.
 
     >>> tokens_in({"tokens": np.zeros((2, 4), np.int32), "segment_ids": np.array([[1, 1, 0, 0], [1, 1, 1, 1]])})
     6
@@ -51,7 +52,9 @@ def tokens_in(item: Any) -> int:
 
 
 def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[str] | None:
-    """The documents of each source that begin in packed rows; None where the rows do not tell.
+    """Count the documents of each source that begin in packed rows.
+
+    Returns None if the rows lack `segment_ids` or `positions`, or do not match `keys`.
 
     >>> row = {"segment_ids": np.array([1, 1, 2, 2, 0]), "positions": np.array([7, 8, 0, 1, 0])}
     >>> documents_begun(row, [("a", 0, 3), ("b", 0, 0)])
@@ -65,19 +68,21 @@ def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[
     segments, positions = (
         np.atleast_2d(cast("npt.NDArray[Any]", columns[n])) for n in ("segment_ids", "positions")
     )
-    first = np.diff(segments, axis=1, prepend=0) > 0
-    if np.count_nonzero(first) != len(keys):
+    is_first = np.diff(segments, axis=1, prepend=0) > 0
+    if np.count_nonzero(is_first) != len(keys):
         return None
-    begun = positions[first] == 0
-    found = Counter({source: 0 for source, _, _ in keys})
-    found.update(
-        source for (source, _, _), begins in zip(keys, begun.tolist(), strict=True) if begins
+    begins_document = positions[is_first] == 0
+    counts = Counter({source: 0 for source, _, _ in keys})
+    counts.update(
+        source
+        for (source, _, _), begins in zip(keys, begins_document.tolist(), strict=True)
+        if begins
     )
-    return found
+    return counts
 
 
 class Meter:
-    """The figures of a run, counted as its steps come."""
+    """Running totals of a run: steps, samples, tokens, waiting time and memory."""
 
     def __init__(self, target: Target, first: int, last: int) -> None:
         self.target, self.first, self.step, self.last = target, first, first, last
@@ -88,16 +93,16 @@ class Meter:
         self.peak = resident()
         self._began = monotonic()
 
-    def took(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
-        """One more step."""
+    def count_step(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
+        """Count a step: its tokens and, for packed rows, its documents."""
         self.step += 1
         self.tokens += tokens_in(item)
         if self.documents is not None:
             begun = documents_begun(item, keys())
             self.documents = None if begun is None else self.documents + begun
 
-    def look(self, stats: Mapping[str, Any]) -> None:
-        """What the loader says it has given."""
+    def update(self, stats: Mapping[str, Any]) -> None:
+        """Take over the counts of `loader.stats()` and measure memory."""
         self.samples, self.waited = dict(stats["samples"]), float(stats["waited_s"])
         self.peak = max(self.peak, resident())
 
@@ -107,33 +112,36 @@ class Meter:
 
     @property
     def unit(self) -> str:
-        """The unit of shares, of those delivered and of those asked for."""
+        """Unit of all shares: tokens, documents or samples."""
         if self.target.whole and self.target.by_tokens:
             return "tokens"
         return "samples" if self.documents is None else "documents"
 
     def shares(self) -> list[tuple[str, int, float, float]]:
-        """Source, samples, share and share asked for, of the steps of this run, the largest
-        first."""
+        """Return (source, samples, share, requested share) rows of this run, largest first."""
         from penstock.report.shares import in_tokens
 
         amounts: Mapping[str, int] = self.samples if self.documents is None else self.documents
-        asked = self.target.asked(max(1, self.step if self.target.whole else sum(amounts.values())))
+        requested = self.target.asked(
+            max(1, self.step if self.target.whole else sum(amounts.values()))
+        )
         if self.unit == "tokens":
             before, now = self.target.tokens(self.first), self.target.tokens(self.step)
             amounts = {name: tokens - before[name] for name, tokens in now.items()}
-            asked = in_tokens(self.target, asked)
+            requested = in_tokens(self.target, requested)
         total = max(1, sum(amounts.values()))
-        found = [
-            (name, n, amounts[name] / total, asked.get(name, 0.0))
-            for name, n in self.samples.items()
+        rows = [
+            (name, count, amounts[name] / total, requested.get(name, 0.0))
+            for name, count in self.samples.items()
         ]
-        return sorted(found, key=lambda row: -row[1])
+        return sorted(rows, key=lambda row: -row[1])
 
-    def found(self, stats: Mapping[str, Any]) -> dict[str, Any]:
-        """All figures as plain values; `waited` is the part of the time in which there was nothing
-        to take."""
-        self.look(stats)
+    def figures(self, stats: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all totals as JSON values.
+
+        `waited` is the fraction of time in which the prefetch buffer was empty.
+        """
+        self.update(stats)
         samples, seconds = sum(self.samples.values()), self.seconds
         return {
             "first_step": self.first,
@@ -148,47 +156,47 @@ class Meter:
             "peak_bytes": self.peak,
             "unit": self.unit,
             "sources": {
-                name: {"samples": n, "share": share, "asked": asked}
-                for name, n, share, asked in self.shares()
+                name: {"samples": count, "share": share, "asked": requested}
+                for name, count, share, requested in self.shares()
             },
         }
 
-    def tell(self, console: Console, found: Mapping[str, Any]) -> None:
-        """The figures for people."""
-        put(console, self.table())
-        say(
+    def print_summary(self, console: Console, figures: Mapping[str, Any]) -> None:
+        """Print shares and throughput."""
+        print_table(console, self.table())
+        print_text(
             console,
-            f"{found['steps']:,} steps in {found['seconds']:,.1f} s: {found['samples_per_s']:,.0f} "
+            f"{figures['steps']:,} steps in {figures['seconds']:,.1f} s: {figures['samples_per_s']:,.0f} "
             "samples/s, "
-            f"{found['tokens_per_s']:,.0f} tokens/s; waited {found['waited']:.1%} of the time; "
-            f"at most {found['peak_bytes'] / 1e6:,.0f} MB; {found['errors']} bad samples",
+            f"{figures['tokens_per_s']:,.0f} tokens/s; waited {figures['waited']:.1%} of the time; "
+            f"at most {figures['peak_bytes'] / 1e6:,.0f} MB; {figures['errors']} bad samples",
         )
-        if found["state"]:
-            say(console, f"state after step {self.step:,}: {found['state']}")
+        if figures["state"]:
+            print_text(console, f"state after step {self.step:,}: {figures['state']}")
 
     def table(self) -> Table:
-        """Shares as they are and as they are asked for."""
+        """Return a table of delivered and requested shares."""
         from rich.table import Table
 
-        made = Table(box=None, header_style="bold", pad_edge=False)
+        shares = Table(box=None, header_style="bold", pad_edge=False)
         for head in ("source", "samples", f"share of {self.unit}", "asked"):
-            made.add_column(head, justify="left" if head == "source" else "right")
+            shares.add_column(head, justify="left" if head == "source" else "right")
         rows = self.shares()
-        for name, n, share, asked in rows[:SHOWN]:
-            made.add_row(name, f"{n:,}", f"{share:.2%}", f"{asked:.2%}")
-        if len(rows) > SHOWN:
-            rest = rows[SHOWN:]
-            made.add_row(
+        for name, count, share, requested in rows[:MAX_SOURCES]:
+            shares.add_row(name, f"{count:,}", f"{share:.2%}", f"{requested:.2%}")
+        if len(rows) > MAX_SOURCES:
+            rest = rows[MAX_SOURCES:]
+            shares.add_row(
                 f"{len(rest)} others",
                 f"{sum(row[1] for row in rest):,}",
                 f"{sum(row[2] for row in rest):.2%}",
                 f"{sum(row[3] for row in rest):.2%}",
                 style="dim",
             )
-        return made
+        return shares
 
     def line(self) -> str:
-        """Where the run is, in a line."""
+        """Return progress and throughput as one line."""
         done, seconds = self.step - self.first, self.seconds
         left = (self.last - self.step) * seconds / max(done, 1)
         return (
@@ -201,39 +209,38 @@ class Meter:
 
 @contextmanager
 def live(meter: Meter, console: Console) -> Generator[Redraw]:
-    """Redraws the figures on a terminal, a few times a second; says a line now and then where there
-    is none."""
-    every = EVERY if console.is_terminal else 10.0
-    last = monotonic()
+    """Redraw the totals several times a second; without a terminal, print a line every 10 s."""
+    interval = REFRESH_SECONDS if console.is_terminal else 10.0
+    last_draw = monotonic()
     if not console.is_terminal:
 
-        def say(loader: Loader) -> None:
-            nonlocal last
-            if monotonic() - last >= every:
-                last = monotonic()
-                meter.look(loader.stats())
+        def print_line(loader: Loader) -> None:
+            nonlocal last_draw
+            if monotonic() - last_draw >= interval:
+                last_draw = monotonic()
+                meter.update(loader.stats())
                 console.print(meter.line(), soft_wrap=True)
 
-        yield say
+        yield print_line
         return
 
     from rich.console import Group
     from rich.live import Live
     from rich.progress_bar import ProgressBar
 
-    def board() -> RenderableType:
+    def render() -> RenderableType:
         bar = ProgressBar(
             total=max(1, meter.last - meter.first), completed=meter.step - meter.first
         )
         return Group(bar, meter.line(), meter.table())
 
-    with Live(board(), console=console, auto_refresh=False, transient=True) as screen:
+    with Live(render(), console=console, auto_refresh=False, transient=True) as screen:
 
         def draw(loader: Loader) -> None:
-            nonlocal last
-            if monotonic() - last >= every:
-                last = monotonic()
-                meter.look(loader.stats())
-                screen.update(board(), refresh=True)
+            nonlocal last_draw
+            if monotonic() - last_draw >= interval:
+                last_draw = monotonic()
+                meter.update(loader.stats())
+                screen.update(render(), refresh=True)
 
         yield draw

@@ -1,4 +1,4 @@
-"""What `penstock info` says of files."""
+"""Facts about data files for `penstock info`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.sources import Chain, checksummed, open_files
 from penstock.sources.lru import LRUCache
 from penstock.sources.saved_dataset import is_saved_dataset
 
-_OWN = ("tfrecord", "array_record")  # formats with checksums of their own
-_INDEXED = ("jsonl", "text", "csv")  # whose indexes and copies hold checksums
-_ROWS = 64  # rows that tell the types, where no file does
+_BUILTIN_CHECKSUMS = ("tfrecord", "array_record")
+_INDEXED = ("jsonl", "text", "csv")  # their indexes store checksums
+_ROWS = 64  # rows read to infer column types if the file declares none
 
 
 def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dict[str, Any]:
-    """Format, samples, columns and their types, sizes, lengths of tokens, checksums, row groups."""
+    """Return format, counts, columns, sizes, token lengths, checksums and row groups."""
     chain = cast(Chain, open_files(list(paths), format, cache=cache))
     sizes = [world.store.stat(str(path)).size for path in chain.paths]
     lengths, cost = chain.lengths(), chain.decoding()
@@ -35,25 +35,27 @@ def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dic
         "written_by_penstock": len(paths) == 1 and is_saved_dataset(paths[0]),
         "tokens": None
         if lengths is None or not len(lengths)
-        else _lengths(np.asarray(lengths[:]), chain.column),
+        else _length_statistics(np.asarray(lengths[:]), chain.column),
         "row_groups": None if cost is None else {"rows": cost.rows, "bytes": cost.group},
     }
 
 
 def _columns(chain: Chain) -> dict[str, str]:
-    """The columns and their types: as the files tell, or as the first rows have them."""
-    told = getattr(chain.files[0], "types", None) if len(chain.files) else None
-    if isinstance(told, dict):
-        return {name: str(kind) for name, kind in cast("dict[str, Any]", told).items()}
-    kinds: dict[str, dict[str, None]] = {}
+    """Return columns and types: declared by the files, or inferred from the first rows."""
+    declared = getattr(chain.files[0], "types", None) if len(chain.files) else None
+    if isinstance(declared, dict):
+        return {
+            name: str(column_type) for name, column_type in cast("dict[str, Any]", declared).items()
+        }
+    types_by_column: dict[str, dict[str, None]] = {}
     for row in chain.read(np.arange(min(_ROWS, len(chain)))):
         fields = cast("dict[str, Any]", row) if isinstance(row, dict) else {"(sample)": row}
         for name, value in fields.items():
-            kinds.setdefault(str(name), {})[_kind(value)] = None
-    return {name: " or ".join(some) for name, some in kinds.items()}
+            types_by_column.setdefault(str(name), {})[_type_name(value)] = None
+    return {name: " or ".join(types) for name, types in types_by_column.items()}
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if isinstance(value, np.ndarray):
         array = cast("npt.NDArray[Any]", value)
         return f"{array.dtype}[{', '.join('n' * array.ndim)}]"
@@ -61,8 +63,8 @@ def _kind(value: Any) -> str:
 
 
 def _checksums(chain: Chain, cache: Path | None) -> str:
-    if chain.format in _OWN:
-        return "its own, compared when a sample is read"
+    if chain.format in _BUILTIN_CHECKSUMS:
+        return "built in, verified when a sample is read"
     if chain.format in _INDEXED:
         return "yes, in the index"
     known = [
@@ -72,15 +74,15 @@ def _checksums(chain: Chain, cache: Path | None) -> str:
     ]
     if known and all(known):
         return "yes"
-    return "of some files" if any(known) else "no (penstock index --checksum makes them)"
+    return "for some files" if any(known) else "no (penstock index --checksum adds them)"
 
 
-def _lengths(lengths: npt.NDArray[Any], column: str | None) -> dict[str, Any]:
-    middle, high = np.percentile(lengths, [50, 99]).tolist()
-    found = {
+def _length_statistics(lengths: npt.NDArray[Any], column: str | None) -> dict[str, Any]:
+    median, p99 = np.percentile(lengths, [50, 99]).tolist()
+    statistics = {
         "total": int(lengths.sum()),
         "mean": float(lengths.mean()),
-        "median": middle,
-        "p99": high,
+        "median": median,
+        "p99": p99,
     }
-    return {"column": column, **found, "least": int(lengths.min()), "most": int(lengths.max())}
+    return {"column": column, **statistics, "least": int(lengths.min()), "most": int(lengths.max())}

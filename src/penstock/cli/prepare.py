@@ -1,4 +1,4 @@
-"""`penstock prepare`: whatever data there is, as shards that a run reads at full speed."""
+"""Command `penstock prepare`: convert data of any kind to shards for fast reading."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 import penstock as ps
 from penstock.errors import ConfigError, missing_extra
 
-from .say import Json, answer, guarded, here, say
-from .verify import Cache, Engine, Format, Workers, engine_of
+from .common import Json, handle_errors, local_path, print_result, print_text
+from .verify import Cache, Engine, Format, Workers, parse_executor
 
 if TYPE_CHECKING:
     from penstock.writing import ShardFormat
@@ -21,72 +21,77 @@ if TYPE_CHECKING:
 KINDS = ("auto", "data", "files", "list", "hub")
 
 
-@guarded
+@handle_errors
 def prepare(
     paths: Annotated[
         list[str],
-        typer.Argument(help="Files, folders, globs; with --from a folder, a list, a name."),
+        typer.Argument(help="Files, folders or globs; with --from, a folder, a list or a name."),
     ],
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", parser=here, metavar="PATH", help="The folder of the shards."),
+        typer.Option(
+            "-o", "--out", parser=local_path, metavar="PATH", help="Folder for the shards."
+        ),
     ],
     kind: Annotated[
         str,
         typer.Option(
-            "--from", help="data, files (a folder of them), list (of files), hub (datasets); auto."
+            "--from", help="Kind of input: auto, data, files (a folder), list (of files) or hub."
         ),
     ] = "auto",
     to: Annotated[
         str | None,
-        typer.Option(help="arrow, tar or jsonl; default: tar for bytes, arrow for the rest."),
-    ] = (None),
-    shard: Annotated[int, typer.Option(min=1, help="Samples in a shard.")] = 10_000,
-    max_bytes: Annotated[int, typer.Option(min=1, help="A shard with more bytes is cut.")] = 1
-    << 30,
-    shuffle: Annotated[int | None, typer.Option(help="Shuffle with this seed before.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Only these, by comma.")] = None,
-    split: Annotated[str | None, typer.Option(help="Of data with splits: train, say.")] = None,
+        typer.Option(help="arrow, tar or jsonl; default: tar for bytes, else arrow."),
+    ] = None,
+    shard: Annotated[int, typer.Option(min=1, help="Samples per shard.")] = 10_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per shard.")] = 1 << 30,
+    shuffle: Annotated[int | None, typer.Option(help="Seed to shuffle the samples with.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to write, separated by commas.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the data, such as train.")] = None,
     format: Format = None,
     cache: Cache = None,
     engine: Engine = "inline",
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Write data as shards: resumable at any moment, with the same bytes whoever wrote them, in
-    however many tries."""
+    """Write data of any kind as shards; resumable after a crash.
+
+    The shards are byte-identical for any number of workers and restarts.
+    """
     from penstock.engine.base.hints import chosen
     from penstock.engine.graph.shown import counted
     from penstock.writing import write
 
     chosen(kind, KINDS, "--from {}")
-    executor = engine_of(engine)
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    dataset = _opened(kind, paths, format, names, cache, split)
+    executor = parse_executor(engine)
+    column_names = None if columns is None else [name.strip() for name in columns.split(",")]
+    dataset = _open_dataset(kind, paths, format, column_names, cache, split)
     if shuffle is not None:
         dataset = dataset.shuffle(seed=shuffle)
-    form = cast("ShardFormat", to) if to else _form(dataset)
-    files = write(dataset, out, form, shard, max_bytes, executor, workers)
+    shard_format = cast("ShardFormat", to) if to else _default_format(dataset)
+    files = write(dataset, out, shard_format, shard, max_bytes, executor, workers)
     size = sum(file.stat().st_size for file in files)
 
     def tell(console: Any) -> None:
-        say(
+        print_text(
             console,
-            f"{out}: {len(dataset):,} samples in {counted(len(files), 'file')} ({form}), {size:,} "
+            f"{out}: {len(dataset):,} samples in {counted(len(files), 'file')} ({shard_format}), {size:,} "
             "bytes",
         )
 
-    told = {
+    result = {
         "out": str(out),
-        "format": form,
+        "format": shard_format,
         "samples": len(dataset),
         "files": list(map(str, files)),
         "bytes": size,
     }
-    answer(told, tell, as_json)
+    print_result(result, tell, as_json)
 
 
-def _opened(
+def _open_dataset(
     kind: str,
     paths: Sequence[str],
     format: str | None,
@@ -94,6 +99,7 @@ def _opened(
     cache: Path | None,
     split: str | None,
 ) -> ps.Dataset:
+    """Open the input as a dataset, according to `--from`."""
     from penstock.sources import file_samples
 
     first = Path(paths[0]).expanduser()
@@ -106,20 +112,17 @@ def _opened(
     if kind == "data":
         return ps.read(list(paths), format=format, columns=columns, cache=cache, split=split)
     if len(paths) != 1:
-        raise ConfigError(f"--from {kind} takes one path, not {len(paths)}")
+        raise ConfigError(f"--from {kind} takes one path, got {len(paths)}")
     if kind == "hub":
-        return _chosen(_hub(paths[0], split or "train"), columns)
+        return _select_columns(_load_hub_dataset(paths[0], split or "train"), columns)
     if not first.exists():
         raise ConfigError(f"{first}: no such file or folder")
-    return _chosen(
-        ps.from_sequence(
-            file_samples.folder(first) if kind == "files" else file_samples.listed(first)
-        ),
-        columns,
+    return _select_columns(
+        ps.from_sequence(file_samples.folder(first) if kind == "files" else file_samples.listed(first)), columns
     )
 
 
-def _hub(name: str, split: str) -> ps.Dataset:
+def _load_hub_dataset(name: str, split: str) -> ps.Dataset:
     try:
         datasets: Any = importlib.import_module("datasets")
     except ModuleNotFoundError:
@@ -127,8 +130,8 @@ def _hub(name: str, split: str) -> ps.Dataset:
     return ps.from_sequence(datasets.load_dataset(name, split=split), name=name.rpartition("/")[2])
 
 
-class Chosen:
-    """Some fields of a sample."""
+class SelectColumns:
+    """Select some columns of a sample."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = list(columns)
@@ -138,15 +141,14 @@ class Chosen:
         return {name: sample[name] for name in self.columns}
 
 
-def _chosen(dataset: ps.Dataset, columns: list[str] | None) -> ps.Dataset:
-    return dataset if columns is None else dataset.map(Chosen(columns))
+def _select_columns(dataset: ps.Dataset, columns: list[str] | None) -> ps.Dataset:
+    return dataset if columns is None else dataset.map(SelectColumns(columns))
 
 
-def _form(dataset: ps.Dataset) -> ShardFormat:
-    """The format that fits the first sample: tars for parts that are bytes, tables for columns,
-    lines for the rest."""
+def _default_format(dataset: ps.Dataset) -> ShardFormat:
+    """Return the format that suits the first sample: tar (bytes), arrow (columns) or jsonl."""
     if not len(dataset):
-        raise ConfigError("prepare: there are no samples")
+        raise ConfigError("prepare: the input has no samples")
     first = dataset[0]
     if not isinstance(first, dict):
         return "arrow" if hasattr(first, "ndim") else "jsonl"

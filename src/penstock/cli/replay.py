@@ -1,4 +1,4 @@
-"""`penstock replay`: steps of a run once more, as they were, sample by sample."""
+"""Command `penstock replay`: read the samples of past steps again."""
 
 from __future__ import annotations
 
@@ -13,86 +13,101 @@ import typer
 
 from penstock.errors import ConfigError, DataError
 
-from .say import Allow, Json, Mixture, State, answer, guarded, here, of_run, say, stretch
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    handle_errors,
+    local_path,
+    open_run,
+    parse_steps,
+    print_result,
+    print_text,
+)
 
-_SHOWN = 10  # ranges
+_MAX_RANGES = 10  # in a message
 
 
-@guarded
+@handle_errors
 def replay(
     mixture: Mixture,
-    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to take again.")],
+    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to read again.")],
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            parser=here,
+            parser=local_path,
             metavar="PATH",
-            help="A .jsonl file for the samples; default: lines here.",
+            help="A .jsonl file for the samples; default: JSON lines on stdout.",
         ),
     ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?"
+            exists=True, dir_okay=False, help="File of `penstock run --dump` to compare with."
         ),
     ] = None,
     state: State = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells
-    of others, or does not hold some of these steps.
+    """Read the samples of past steps again, in the order of the run.
+
+    Exit code 1 if --against holds other samples, or lacks some of the steps.
     """
     from penstock.engine.base.outputs import output
 
     if as_json and out is None and against is None:
         raise ConfigError(
-            "--json prints what was done, and the samples are printed too: say where to, with -o"
+            "--json: stdout cannot hold both the result and the samples; write the samples to a "
+            "file with -o"
         )
-    target = of_run(mixture, state, allow=allow)
-    taken = stretch(target, steps)
-    lines = _lines(target, taken)
-    given = None if against is None else _given(against)
-    seen, samples, different, missing = (
+    target = open_run(mixture, state, allow=allow)
+    step_range = parse_steps(target, steps)
+    lines = _lines(target, step_range)
+    expected = None if against is None else _read_dump(against)
+    actual, samples, different, missing = (
         dict[int, list[tuple[Any, ...]]](),
         0,
         list[int](),
         list[int](),
     )
 
-    def kept() -> Iterator[bytes]:
+    def encoded_lines() -> Iterator[bytes]:
         nonlocal samples
         for line in lines:
-            seen.setdefault(line["step"], []).append((line["source"], line["epoch"], line["index"]))
+            actual.setdefault(line["step"], []).append(
+                (line["source"], line["epoch"], line["index"])
+            )
             samples += 1
-            yield (json.dumps(line, default=_plain) + "\n").encode()
+            yield (json.dumps(line, default=_jsonable) + "\n").encode()
 
     if out is not None:
         with output(out) as file:
-            file.writelines(kept())
+            file.writelines(encoded_lines())
     elif against is None:
-        for line in kept():
+        for line in encoded_lines():
             sys.stdout.buffer.write(line)
         return
     else:
-        for _ in kept():
+        for _ in encoded_lines():
             pass
-    if given is not None:
-        missing = [step for step in taken if step not in given]
-        # A run on one process wrote a step in the order of its positions, here it comes rank by
-        # rank.
+    if expected is not None:
+        missing = [step for step in step_range if step not in expected]
+        # `penstock run` writes a step of several ranks in the order of positions; the audit lists
+        # it rank by rank.
         order = sorted if any(record.ranks > 1 for record in target.log) else list
         different = [
             step
-            for step in taken
-            if step in given and order(given[step]) != order(seen.get(step, []))
+            for step in step_range
+            if step in expected and order(expected[step]) != order(actual.get(step, []))
         ]
-    found = {
+    result = {
         "mixture": str(mixture),
-        "first": taken.start,
-        "stop": taken.stop,
+        "first": step_range.start,
+        "stop": step_range.stop,
         "samples": samples,
         "same": not (different or missing),
         "different": different,
@@ -101,25 +116,27 @@ def replay(
     }
 
     def tell(console: Any) -> None:
-        say(
+        print_text(
             console,
-            f"{target.unit}s {taken.start:,} to {taken.stop:,}, {samples:,} "
+            f"{target.unit}s {step_range.start:,} to {step_range.stop:,}, {samples:,} "
             f"samples{f': {out}' if out else ''}",
         )
-        if given is not None:
+        if expected is not None:
             if different:
-                say(console, f"not what {against} tells, first in step {different[0]:,}")
+                print_text(
+                    console, f"the samples differ from {against}, first in step {different[0]:,}"
+                )
             if missing:
-                say(console, f"{against} does not hold {target.unit}s {_spans(missing)}")
+                print_text(console, f"{against} lacks {target.unit}s {_ranges_text(missing)}")
             if not (different or missing):
-                say(console, f"as {against} tells")
+                print_text(console, f"same samples as {against}")
 
-    answer(found, tell, as_json)
+    print_result(result, tell, as_json)
     raise typer.Exit(1 if different or missing else 0)
 
 
 def _lines(target: Any, steps: range) -> Iterator[dict[str, Any]]:
-    """Every sample with what its source reads."""
+    """Yield the audit record of every sample, with the value that its source reads."""
     import numpy as np
 
     from penstock.types import is_source
@@ -129,35 +146,36 @@ def _lines(target: Any, steps: range) -> Iterator[dict[str, Any]]:
         for line in batch.to_pylist():
             source = sources[line["source"]]
             value = source.read(np.asarray([line["index"]]))[0] if is_source(source) else None
-            yield {name: one for name, one in line.items() if one is not None} | {"value": value}
+            yield {name: cell for name, cell in line.items() if cell is not None} | {"value": value}
 
 
-def _spans(steps: list[int]) -> str:
-    """Ascending steps as FIRST:STOP, the way they are asked for."""
+def _ranges_text(steps: list[int]) -> str:
+    """Return ascending steps as `FIRST:STOP` ranges."""
     firsts = [step for before, step in pairwise([-2, *steps]) if step != before + 1]
     lasts = [step for step, after in pairwise([*steps, -2]) if after != step + 1]
     spans = [f"{first}:{last + 1}" for first, last in zip(firsts, lasts, strict=True)]
-    return ", ".join(spans[:_SHOWN]) + (
-        f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else ""
+    return ", ".join(spans[:_MAX_RANGES]) + (
+        f" and {len(spans) - _MAX_RANGES} more ranges" if len(spans) > _MAX_RANGES else ""
     )
 
 
-def _given(path: Path) -> dict[int, list[tuple[Any, ...]]]:
-    """The keys of every step, as a run wrote them down."""
-    out = dict[int, list[tuple[Any, ...]]]()
+def _read_dump(path: Path) -> dict[int, list[tuple[Any, ...]]]:
+    """Read the keys of every step from a file of `penstock run --dump`."""
+    keys_by_step = dict[int, list[tuple[Any, ...]]]()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            found = json.loads(line)
-            out[found["step"]] = [tuple(key) for key in found["keys"]]
+            record = json.loads(line)
+            keys_by_step[record["step"]] = [tuple(key) for key in record["keys"]]
         except (ValueError, KeyError, TypeError):
             raise DataError(
-                "this is no line that `penstock run --dump` writes", where=f"{path}, line {number}"
+                "the line is not valid; pass a file written by `penstock run --dump`",
+                where=f"{path}, line {number}",
             ) from None
-    return out
+    return keys_by_step
 
 
-def _plain(value: Any) -> Any:
-    """What JSON lacks."""
+def _jsonable(value: Any) -> Any:
+    """Convert a value that JSON cannot represent."""
     import numpy as np
 
     if isinstance(value, np.ndarray | np.generic):

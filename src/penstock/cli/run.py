@@ -1,4 +1,4 @@
-"""`penstock run`: take the steps of a mixture as a training would, and say how the data kept up."""
+"""Command `penstock run`: drive a mixture as a training would, and measure it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ import typer
 
 import penstock as ps
 
-from .say import Allow, Json, Mixture, Steps, answer, guarded, here, say, stop
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    Steps,
+    fail,
+    handle_errors,
+    local_path,
+    print_result,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from penstock.engine.streams.journal import OnError
@@ -25,39 +35,41 @@ if TYPE_CHECKING:
     from .live import Meter, Redraw
 
 
-@guarded
+@handle_errors
 def run(
     mixture: Mixture,
     steps: Steps = None,
-    workers: Annotated[int, typer.Option(min=0, help="Threads that compute ahead.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Prefetching threads.")] = 0,
     state: Annotated[
         Path | None,
         typer.Option(
-            parser=here,
+            parser=local_path,
             metavar="PATH",
-            help="Go on from the state in this folder, and save it there.",
+            help="Folder of states: resume from it and save to it.",
         ),
     ] = None,
-    save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between saves.")] = 1_000,
     pause: Annotated[
-        float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")
+        float, typer.Option(min=0, help="Seconds per simulated training step, to measure stalls.")
     ] = 0.0,
     dump: Annotated[
         Path | None,
         typer.Option(
-            parser=here, metavar="PATH", help="Write the keys of every step here, as JSON lines."
+            parser=local_path,
+            metavar="PATH",
+            help="File for the sample keys of every step, as JSON lines.",
         ),
     ] = None,
     on_error: Annotated[
-        str, typer.Option(help="What a bad sample does: raise or quarantine.")
+        str, typer.Option(help="Policy for bad samples: raise or quarantine.")
     ] = "raise",
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Drive a mixture as a training would, without the training: live progress, speed, shares,
-    stalls, memory.
+    """Drive a mixture as a training would, and measure its speed.
 
-    Ctrl-C ends it well: the state is saved, and the next run with --state goes on from there.
+    Shows progress, throughput, shares, stalls and memory. Ctrl-C saves the state and stops; the
+    next run with the same --state resumes.
     """
     from rich.console import Console
 
@@ -68,7 +80,7 @@ def run(
     from .live import Meter, live
 
     chosen(on_error, POLICIES, "--on-error {}")
-    target = _together(opened(mixture, allow=allow))
+    target = _merge_ranks(opened(mixture, allow=allow))
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
@@ -76,148 +88,159 @@ def run(
             ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy)
         )
         first = (ps.restore(state, loader) or 0) if state else 0
-        file = stack.enter_context(_written(dump, first))
-        if state and first and target.whole:  # what was left out of the run makes it shorter
+        file = stack.enter_context(_open_dump(dump, first))
+        if state and first and target.whole:  # removed steps shorten the run
             plan = target.plan.after(state)
             target = replace(target, plan=plan, rows=plan.rows())
-        last = max(first, _last(target, steps))
+        last = max(first, _last_step(target, steps))
         meter = Meter(target, first, last)
-        over = _driven(
+        finished = _drive(
             loader,
             meter,
             file,
             stack.enter_context(live(meter, console)),
-            Habits(state, save_every, pause),
+            SimulatedTraining(state, save_every, pause),
         )
         _save(loader, state, meter.step)
-        found = meter.found(loader.stats())
-    found |= {"mixture": str(mixture), "finished": over, "state": str(state) if state else None}
+        result = meter.figures(loader.stats())
+    result |= {
+        "mixture": str(mixture),
+        "finished": finished,
+        "state": str(state) if state else None,
+    }
 
     def tell(out: Console) -> None:
         if first and first == last:
-            say(
+            print_text(
                 out,
-                f"nothing is left to do: the state in {state} is after step {first:,}, "
-                f"{_why(target, steps)}",
+                f"nothing to do: the state in {state} is after step {first:,}, "
+                f"{_why_finished(target, steps)}",
             )
         else:
-            meter.tell(out, found)
+            meter.print_summary(out, result)
 
-    answer(found, tell, as_json)
-    if not over:
-        raise stop(
+    print_result(result, tell, as_json)
+    if not finished:
+        raise fail(
             f"stopped before step {meter.step:,}"
-            + (f"; go on with --state {state}" if state else ""),
+            + (f"; resume with --state {state}" if state else ""),
             130,
         )
 
 
 @dataclass(frozen=True)
-class Habits:
-    """What the training does beside taking steps."""
+class SimulatedTraining:
+    """Actions of the simulated training beside taking steps."""
 
     state: Path | None
     save_every: int
     pause: float
 
 
-def _together(target: Target) -> Target:
-    """The run as one process takes it: a batch of it is what all ranks take in a step."""
+def _merge_ranks(target: Target) -> Target:
+    """Return the target as one process runs it: one batch holds the rows of all ranks."""
     from penstock.report.target import opened
 
     batch = target.model.batch
     if batch is None or batch.ranks == 1:
         return target
-    whole = replace(batch, size=batch.size * batch.ranks, ranks=1, over_ranks=True)
-    return opened(target.path, replace(target.model, batch=whole))
+    global_batch = replace(batch, size=batch.size * batch.ranks, ranks=1, over_ranks=True)
+    return opened(target.path, replace(target.model, batch=global_batch))
 
 
-def _driven(
-    loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits
+def _drive(
+    loader: ps.Loader,
+    meter: Meter,
+    dump: IO[str] | None,
+    redraw: Redraw,
+    training: SimulatedTraining,
 ) -> bool:
-    """Take steps until the last one, or the end of the data; False where Ctrl-C came first."""
+    """Take steps up to the last one or the end of the data; return False after Ctrl-C."""
     from penstock.engine.base.seams import world
 
     try:
-        for item in _each(_passes(loader, meter)):
+        for item in _interruptible(_items(loader, meter)):
             if dump is not None:
                 dump.write(json.dumps({"step": meter.step, "keys": loader.keys()}) + "\n")
-            meter.took(item, loader.keys)
+            meter.count_step(item, loader.keys)
             redraw(loader)
-            if habits.pause:
-                world.sched.sleep(habits.pause)
-            if meter.step % habits.save_every == 0:
-                # What the state says was done must be in the file of keys, whatever happens next.
+            if training.pause:
+                world.sched.sleep(training.pause)
+            if meter.step % training.save_every == 0:
+                # Flush the keys first: a saved state must never be ahead of the dump.
                 if dump is not None:
                     dump.flush()
                     os.fsync(dump.fileno())
-                _save(loader, habits.state, meter.step)
+                _save(loader, training.state, meter.step)
     except KeyboardInterrupt:
         return False
     return True
 
 
-def _each(items: Iterator[Any]) -> Iterator[Any]:
-    """The items. A first Ctrl-C waits for the end of a step: what was taken is written down. A
-    second does not."""
+def _interruptible(items: Iterator[Any]) -> Iterator[Any]:
+    """Yield the items; the first Ctrl-C takes effect after the step, the second at once."""
     if threading.current_thread() is not threading.main_thread():
         yield from items
         return
-    asked = False
+    interrupted = False
 
-    def hear(*_: Any) -> None:
-        nonlocal asked
-        if asked:
+    def on_interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        if interrupted:
             raise KeyboardInterrupt
-        asked = True
+        interrupted = True
 
-    before = signal.signal(signal.SIGINT, hear)
+    old_handler = signal.signal(signal.SIGINT, on_interrupt)
     try:
         for item in items:
             yield item
-            if asked:
+            if interrupted:
                 raise KeyboardInterrupt
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, old_handler)
 
 
-def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
-    """Item after item up to the last step, or to the horizon; without one, pass after pass."""
+def _items(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
+    """Yield items up to the last step or the horizon; without a horizon, repeat passes."""
     while meter.step < meter.last:
-        before = meter.step
+        first_step = meter.step
         for item in loader:
             yield item
             if meter.step >= meter.last:
                 return
-        if meter.step == before:
+        if meter.step == first_step:
             raise ps.DataError(
-                "a whole pass gave no item: every sample was skipped or filtered out",
+                "a pass over the data gave no item: every sample was skipped or filtered out",
                 where="the mixture",
             )
         if meter.target.model.horizon is not None:
             return
 
 
-def _last(target: Target, steps: int | None) -> int:
-    """The step to stop before: as asked, also where a state is gone on from, but no later than the
-    horizon."""
+def _last_step(target: Target, steps: int | None) -> int:
+    """Return the step to stop before: `steps`, but at most the horizon."""
     if steps is None:
-        return _end(target)
-    # Without a horizon the data is passed over again, for as long as is asked.
-    return min(steps, _end(target)) if target.whole and target.model.horizon is not None else steps
-
-
-def _why(target: Target, steps: int | None) -> str:
-    end = _last(target, steps)
+        return _described_steps(target)
+    # Without a horizon, passes repeat until --steps.
     return (
-        f"and --steps {steps} ends there or before"
+        min(steps, _described_steps(target))
+        if target.whole and target.model.horizon is not None
+        else steps
+    )
+
+
+def _why_finished(target: Target, steps: int | None) -> str:
+    """Explain why no step is left."""
+    end = _last_step(target, steps)
+    return (
+        f"and --steps {steps} ends at or before it"
         if end == steps
         else f"and the run ends after {end:,}"
     )
 
 
-def _end(target: Target) -> int:
-    """The items of the run that the file describes: steps where it makes batches."""
+def _described_steps(target: Target) -> int:
+    """Return the number of items of the run that the file describes: steps, if it makes batches."""
     from penstock.mixture_files.horizon import steps_of
 
     if target.whole or (steps := steps_of(target.model)) is None:
@@ -231,18 +254,18 @@ def _save(loader: ps.Loader, state: Path | None, step: int) -> None:
 
 
 @contextmanager
-def _written(path: Path | None, first: int) -> Generator[IO[str] | None]:
-    """The file of keys: as far as the state that the run goes on from, and on from there."""
+def _open_dump(path: Path | None, first: int) -> Generator[IO[str] | None]:
+    """Open the dump of keys; keep the lines before the step at which the run resumes."""
     if path is None:
         yield None
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = list[str]()
+    saved_lines = list[str]()
     if first and path.exists():
-        # A run that was killed may have written steps that were not saved; they come again.
+        # Drop steps after the state: a killed run may have dumped steps that it did not save.
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
             if line.endswith("\n") and json.loads(line)["step"] < first:
-                kept.append(line)
+                saved_lines.append(line)
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(kept)
+        file.writelines(saved_lines)
         yield file

@@ -1,5 +1,4 @@
-"""`penstock seen` and `penstock leaks`: which documents a run has seen, and which of them it should
-not have."""
+"""Commands `penstock seen` and `penstock leaks`: documents seen by a run, and leaked ones."""
 
 from __future__ import annotations
 
@@ -10,16 +9,29 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Allow, Json, Mixture, State, answer, guarded, here, mixture_file, of_run, put, say
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    handle_errors,
+    local_path,
+    mixture_file,
+    open_run,
+    print_result,
+    print_table,
+    print_text,
+)
 
 
-@guarded
+@handle_errors
 def seen(
     mixture: Mixture,
     before: Annotated[
         int | None,
         typer.Option(
-            min=0, help="The step before which it is; default: the state, or the whole run."
+            min=0,
+            help="Count the steps before this one; default: up to the state, or the whole run.",
         ),
     ] = None,
     state: State = None,
@@ -28,39 +40,41 @@ def seen(
         typer.Option(
             "-o",
             "--out",
-            parser=here,
+            parser=local_path,
             metavar="PATH",
-            help="A .parquet, .arrow, .csv or .jsonl file: a line a document.",
+            help="A .parquet, .arrow, .csv or .jsonl file, one record per document.",
         ),
     ] = None,
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Documents seen before a step, or by a state: how many different ones, their tokens, how often
-    each."""
+    """Count the documents seen before a step or by a saved state.
+
+    Prints distinct documents, their tokens, and how often each was seen.
+    """
     from penstock.engine.plan.lines import writer
 
-    target = of_run(mixture, state, allow=allow)
+    target = open_run(mixture, state, allow=allow)
     step = target.horizon(None) if before is None and state is None else before
-    found = target.rows.seen(step=step)
+    seen_documents = target.rows.seen(step=step)
     if out is not None:
-        with writer(out, found.schema) as write:
-            for batch in found.batches():
+        with writer(out, seen_documents.schema) as write:
+            for batch in seen_documents.batches():
                 write(batch)
     documents, samples, tokens, repeats = (
-        found.documents,
-        found.samples,
-        found.tokens,
-        found.repeats(),
+        seen_documents.documents,
+        seen_documents.samples,
+        seen_documents.tokens,
+        seen_documents.repeats(),
     )
-    told = {
+    result = {
         "mixture": str(mixture),
         "unit": target.unit,
         "before": step,
         "samples": sum(samples.values()),
         "documents": sum(documents.values()),
         "tokens": sum(tokens.values()) if tokens else None,
-        "repeats": [{"times": times, "documents": many} for times, many in repeats.items()],
+        "repeats": [{"times": times, "documents": count} for times, count in repeats.items()],
         "sources": [
             {
                 "source": name,
@@ -70,70 +84,79 @@ def seen(
                 "tokens": tokens.get(name),
                 "most": int(times.max(initial=0)),
             }
-            for name, times in zip(found.names, found.times, strict=True)
+            for name, times in zip(seen_documents.names, seen_documents.times, strict=True)
         ],
         "out": str(out) if out else None,
     }
-    answer(told, lambda console: _tell(console, told), as_json)
+    print_result(result, lambda console: _tell(console, result), as_json)
 
 
-def _tell(console: Any, told: dict[str, Any]) -> None:
+def _tell(console: Any, result: dict[str, Any]) -> None:
     from rich.table import Table
 
-    where = (
-        "by the state" if told["before"] is None else f"before {told['unit']} {told['before']:,}"
+    scope = (
+        "by the state"
+        if result["before"] is None
+        else f"before {result['unit']} {result['before']:,}"
     )
-    tokens = "" if told["tokens"] is None else f", {told['tokens']:,} tokens in them"
-    say(
+    tokens = "" if result["tokens"] is None else f", {result['tokens']:,} tokens in them"
+    print_text(
         console,
-        f"{told['documents']:,} different documents {where} in {told['samples']:,} samples{tokens}",
+        f"{result['documents']:,} different documents {scope} in {result['samples']:,} samples{tokens}",
     )
-    made = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("source", "size", "samples", "documents", "tokens", "most"):
-        made.add_column(name, justify="left" if name == "source" else "right")
-    for row in told["sources"]:
+        table.add_column(name, justify="left" if name == "source" else "right")
+    for row in result["sources"]:
         cells = [row[name] for name in ("size", "samples", "documents", "tokens", "most")]
-        made.add_row(row["source"], *("" if cell is None else f"{cell:,}" for cell in cells))
-    put(console, made)
-    most, wide = max((one["documents"] for one in told["repeats"]), default=1), 12
-    for one in told["repeats"]:
-        bar = "#" * max(1, one["documents"] * wide // most)
-        say(console, f"  {one['times']:>4} x  {one['documents']:>14,}  {bar}")
-    if told["out"]:
-        say(console, f"a line a document: {told['out']}")
+        table.add_row(row["source"], *("" if cell is None else f"{cell:,}" for cell in cells))
+    print_table(console, table)
+    largest, bar_width = max((repeat["documents"] for repeat in result["repeats"]), default=1), 12
+    for repeat in result["repeats"]:
+        bar = "#" * max(1, repeat["documents"] * bar_width // largest)
+        print_text(console, f"  {repeat['times']:>4} x  {repeat['documents']:>14,}  {bar}")
+    if result["out"]:
+        print_text(console, f"one record per document: {result['out']}")
 
 
-@guarded
+@handle_errors
 def leaks(
     mixture: Mixture,
     other: Annotated[
         Path | None,
-        typer.Argument(parser=mixture_file, help="Another; default: what the file holds out."),
+        typer.Argument(
+            parser=mixture_file,
+            help="Mixture to compare with; default: the held-out part of MIXTURE.",
+        ),
     ] = None,
     by: Annotated[
         str,
-        typer.Option(
-            help="What tells documents apart: content, place (file and row), or a column."
-        ),
+        typer.Option(help="Identity of documents: content, place (file and row), or a column."),
     ] = "content",
     allow: Allow = None,
     as_json: Json = False,
 ) -> None:
-    """Documents that two mixtures, or the two sides of a split, both give. Exit code 1 if there are
-    some."""
-    from penstock.report.look import leaks as common
+    """Find documents that two mixtures, or both sides of a split, share.
+
+    Exit code 1 if there are any.
+    """
+    from penstock.report.look import leaks as find_leaks
     from penstock.report.target import opened
 
-    one = opened(mixture, allow=allow)
-    if other is None and not one.model.held_out().sources:
-        raise ConfigError(f"{mixture}: it has no split; name another mixture to compare it with")
-    two = opened(mixture, one.model.held_out()) if other is None else opened(other, allow=allow)
-    found = common(one, two, by)
-    told = {
+    target = opened(mixture, allow=allow)
+    if other is None and not target.model.held_out().sources:
+        raise ConfigError(
+            f"{mixture}: the mixture has no split; name a second mixture to compare with"
+        )
+    other_target = (
+        opened(mixture, target.model.held_out()) if other is None else opened(other, allow=allow)
+    )
+    shared = find_leaks(target, other_target, by)
+    result = {
         "mixture": str(mixture),
         "other": str(other) if other else "held_out",
         "by": by,
-        "documents": sum(leak.documents for leak in found),
+        "documents": sum(leak.documents for leak in shared),
         "leaks": [
             {
                 "here": leak.here,
@@ -141,17 +164,22 @@ def leaks(
                 "documents": leak.documents,
                 "examples": [list(pair) for pair in leak.examples],
             }
-            for leak in found
+            for leak in shared
         ],
     }
 
     def tell(console: Any) -> None:
-        name = told["other"] if other else "what is held out"
-        if not found:
-            say(console, f"no document of {mixture} is in {name} too, by {by}")
-        for leak in found:
-            pairs = ", ".join(f"{leak.here}[{a}] = {leak.there}[{b}]" for a, b in leak.examples)
-            say(console, f"{leak.here} and {leak.there}: {leak.documents:,} in both, as {pairs}")
+        name = result["other"] if other else "the held-out part"
+        if not shared:
+            print_text(console, f"no document of {mixture} is also in {name}, by {by}")
+        for leak in shared:
+            pairs = ", ".join(
+                f"{leak.here}[{index}] = {leak.there}[{other_index}]"
+                for index, other_index in leak.examples
+            )
+            print_text(
+                console, f"{leak.here} and {leak.there}: {leak.documents:,} in both, as {pairs}"
+            )
 
-    answer(told, tell, as_json)
-    raise typer.Exit(1 if found else 0)
+    print_result(result, tell, as_json)
+    raise typer.Exit(1 if shared else 0)

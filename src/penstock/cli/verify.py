@@ -1,4 +1,4 @@
-"""`penstock verify`: whether every sample of files can be read, for people and for CI."""
+"""Command `penstock verify`: check that every sample of data files can be read."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from .say import Json, answer, guarded, here, say
+from .common import Json, handle_errors, local_path, print_result, print_text
 
 if TYPE_CHECKING:
     from penstock.engine.runtime.executors import ExecutorName
     from penstock.writing.verify import Damage
 
-Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
+Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges or folders.")]
 Format = Annotated[
-    str | None, typer.Option(help="What the files are, where their names do not tell.")
+    str | None, typer.Option(help="Format of the files; default: detected from their names.")
 ]
 Cache = Annotated[
     Path | None,
     typer.Option(
-        parser=here,
+        parser=local_path,
         metavar="PATH",
-        help="The folder of indexes and copies; default: beside the data.",
+        help="Folder of indexes and copies; default: beside the data.",
     ),
 ]
-Engine = Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")]
-_FEW = 20  # kinds of damage
+Engine = Annotated[str, typer.Option(help="Executor: inline, threads, processes or ray.")]
+_MAX_DAMAGE = 20  # printed kinds of damage
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="How many; default: one for each core here.")
+    int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
 ]
 
 
-def engine_of(name: str) -> ExecutorName:
-    """An engine of this name; others are refused."""
+def parse_executor(name: str) -> ExecutorName:
+    """Return the executor of this name, or raise `ConfigError`."""
     from penstock.engine.base.hints import chosen
     from penstock.engine.runtime.executors import EXECUTORS
 
@@ -41,18 +41,18 @@ def engine_of(name: str) -> ExecutorName:
     return cast("ExecutorName", name)
 
 
-def _where(file: str, row: int | None) -> str:
+def _location(file: str, row: int | None) -> str:
     return file if row is None else f"{file}, sample {row}"
 
 
-def _said(damage: Damage) -> str:
-    """One kind of damage in one line."""
+def _damage_line(damage: Damage) -> str:
+    """Describe one kind of damage in one line."""
     if damage.samples < 2:
-        return f"{_where(damage.file, damage.first)}: {damage.message}"
+        return f"{_location(damage.file, damage.first)}: {damage.message}"
     return f"{damage.file}, {damage.samples:,} samples from {damage.first} to {damage.last}: {damage.message}"
 
 
-@guarded
+@handle_errors
 def verify(
     paths: Paths,
     format: Format = None,
@@ -60,50 +60,55 @@ def verify(
     engine: Engine = "inline",
     workers: Workers = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every bad sample, not a line for each kind of damage.")
+        bool, typer.Option("--all", help="Print every bad sample, not one line per kind of damage.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every sample, compare all checksums and digests, and say which file and which samples
-    are bad.
+    """Read every sample and compare all checksums.
 
-    Exit code 0 if all is well, 1 if something is damaged, 2 if it could not be looked at.
+    Reports damaged files and samples. Exit code 0 if all are sound, 1 if something is damaged, 2 if
+    the check could not run.
     """
     from penstock.engine.graph.shown import counted
-    from penstock.writing import verify as verified
+    from penstock.writing import verify as verify_files
 
-    found = verified(paths, format, cache, engine_of(engine), workers)
+    report = verify_files(paths, format, cache, parse_executor(engine), workers)
 
     def tell(console: Any) -> None:
-        lines = [_said(damage) for damage in found.damage]
+        lines = [_damage_line(damage) for damage in report.damage]
         if every:
             lines = [
-                _where(problem.file, problem.row) + f": {problem.message}"
-                for problem in found.problems
+                _location(problem.file, problem.row) + f": {problem.message}"
+                for problem in report.problems
             ]
-        elif len(lines) > _FEW:
-            lines[_FEW:] = [f"and {len(lines) - _FEW:,} more kinds of damage; all with --all"]
-        for line in [*lines, *([f"and {found.more:,} more"] if every and found.more else ())]:
-            say(console, line, "red")
-        digests = f", {counted(found.digests, 'digest')}" if found.digests else ""
-        wrong = (
-            counted(len(found.problems) + found.more, "problem")
-            if found.problems
+        elif len(lines) > _MAX_DAMAGE:
+            lines[_MAX_DAMAGE:] = [
+                f"and {len(lines) - _MAX_DAMAGE:,} more kinds of damage (--all prints all)"
+            ]
+        for line in [*lines, *([f"and {report.more:,} more"] if every and report.more else ())]:
+            print_text(console, line, "red")
+        digests = f", {counted(report.digests, 'digest')}" if report.digests else ""
+        problems = (
+            counted(len(report.problems) + report.more, "problem")
+            if report.problems
             else "nothing wrong"
         )
-        files = counted(found.files, "file")
-        say(console, f"{found.rows:,} samples in {files}, {found.bytes:,} bytes{digests}: {wrong}")
+        files = counted(report.files, "file")
+        print_text(
+            console,
+            f"{report.rows:,} samples in {files}, {report.bytes:,} bytes{digests}: {problems}",
+        )
 
-    told = {
-        "sound": found.sound,
-        "files": found.files,
-        "samples": found.rows,
-        "bytes": found.bytes,
-        "digests": found.digests,
-        "problems": [problem._asdict() for problem in found.problems],
-        "more": found.more,
-        "damage": [damage._asdict() for damage in found.damage],
+    result = {
+        "sound": report.sound,
+        "files": report.files,
+        "samples": report.rows,
+        "bytes": report.bytes,
+        "digests": report.digests,
+        "problems": [problem._asdict() for problem in report.problems],
+        "more": report.more,
+        "damage": [damage._asdict() for damage in report.damage],
     }
-    answer(told, tell, as_json)
-    if not found.sound:
+    print_result(result, tell, as_json)
+    if not report.sound:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Mixture files: a training's data as a file that can be read, checked, compared and loaded."""
+"""Mixture files: load, check, write and compare the data description of a training run."""
 
 from __future__ import annotations
 
@@ -57,57 +57,60 @@ __all__ = [
 
 @guided
 def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = ()) -> Dataset:
-    """The dataset that a mixture file describes; see the page "Mixture files" for all it may say.
-
-    Raises `ConfigError` with everything that is wrong in the file, each with file, line and key.
+    r"""Load the dataset that a mixture file describes (see the page "Mixture files").
 
     Args:
-        path: a YAML or JSON file; paths in it are relative to its folder.
-        part: "held_out" gives what its `split` holds out of the sources, each sample once.
-        allow: what a file from a URL may use of this machine: "env" (`${NAME}`), "local_files",
-            "cache". A local file may use all of it.
+        path: A YAML or JSON file; paths in it are relative to its folder.
+        part: "held_out" gives the samples that `split` holds out of the sources, each once.
+        allow: Rights of a file from a URL on this machine: "env" (`${NAME}`), "local_files",
+            "cache". A local file has all of them.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        ConfigError: The file has problems; the message lists all of them with file, line and key.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\\n{"x": 2}\\n')
-    >>> _ = (folder / "mixture.yaml").write_text("sources: {a: {path: a.jsonl}}\\nstop: all_exhausted\\n")
+    >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    >>> _ = (folder / "mixture.yaml").write_text("sources: {a: {path: a.jsonl}}\nstop: all_exhausted\n")
     >>> sorted(row["x"] for row in ps.load(folder / "mixture.yaml"))
     [1, 2]
     """
     chosen(part, PARTS, "load(part={})")
     model, problems = read_model(path, allow)
     if model is None or _errors(problems):
-        raise ConfigError(said(_errors(lint(path, allow=allow))))
+        raise ConfigError(format_problems(_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(
-            f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}"
+            f"{told(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
         )
     try:
         with storage(told(path)):
             return build(model)
     except ConfigError as error:
-        found = _errors(lint(path, allow=allow))
-        raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error
+        errors = _errors(lint(path, allow=allow))
+        raise ConfigError(
+            format_problems(errors) if errors else f"{told(path)}: {error}"
+        ) from error
 
 
 @guided
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
-    """Write a mixture file that loads to an equal dataset: the same samples, the same fingerprint.
-
-    What a file cannot hold is refused by name: functions, sources in memory, and steps other than
-        those that mixture
-    files know.
+    r"""Write a mixture file that loads to an equal dataset: same samples, same fingerprint.
 
     Args:
-        mixture: a dataset, or a description of one.
-        path: the file to write.
+        mixture: A dataset, or a description of one.
+        path: The file to write.
 
     Raises:
-        ConfigError: for what a file cannot hold, and for what is no dataset.
+        ConfigError: The dataset has parts that a file cannot hold: functions, sources in memory,
+            or steps unknown to mixture files. Also raised if `mixture` is no dataset.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\\n{"x": 2}\\n')
+    >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     >>> ds = ps.mix({"a": ps.read(folder / "a.jsonl").shuffle()}, seed=3).batch(4)
     >>> ps.dump(ds, folder / "mixture.yaml")
     >>> print((folder / "mixture.yaml").read_text().splitlines()[0])
@@ -125,11 +128,11 @@ def _errors(problems: list[Problem]) -> list[Problem]:
 def read_model(
     path: str | Path, allow: Collection[str] = ()
 ) -> tuple[MixtureFile | None, list[Problem]]:
-    """The description of a mixture file, and all that is wrong in what it says; no data is looked
-    at.
+    """Read the description of a mixture file and its problems, without looking at data.
 
-    The description is as complete as the problems allow; `None` where the file cannot be read at
-    all.
+    Returns:
+        The description, as complete as the problems allow (None if the file cannot be read), and
+        the problems in the order of lines.
     """
     notes = Notes(allow=granted(allow))
     model = parse(path, notes)
@@ -137,17 +140,26 @@ def read_model(
 
 
 def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
-    """What would be wrong in a file of a description, which lay at `path`; nothing of one that was
-    read."""
+    """Return the problems that a description would have as a file at `path`.
+
+    A description that was read from a file has none.
+
+    Args:
+        model: A description.
+        path: A file that need not exist; paths are relative to its folder.
+
+    Returns:
+        The problems.
+    """
     notes = Notes()
     tree = read_text(text_of(tree_of(model, Path(path).absolute().parent)), str(path), notes)
     if tree is not None and parsed(tree, Path(path), notes) != model and not notes.problems:
-        return [Problem(str(path), 1, "", "error", "it would be read as another mixture")]
+        return [Problem(str(path), 1, "", "error", "the file would load as another mixture")]
     return sorted(notes.problems)
 
 
-def said(problems: list[Problem]) -> str:
-    """Problems as one message."""
+def format_problems(problems: list[Problem]) -> str:
+    """Format problems as one message."""
     if len(problems) == 1:
         return str(problems[0])
     return f"{len(problems)} problems:\n" + "\n".join(f"  {problem}" for problem in problems)

@@ -1,4 +1,4 @@
-"""From the description of a mixture to the dataset."""
+"""Build the dataset of a mixture description."""
 
 from __future__ import annotations
 
@@ -16,39 +16,51 @@ from ..inputs import mix, read
 from ..schedule import Schedule
 from ..text import Tokenise
 from ..types import Ints
-from .exclude import left_out, without
-from .horizon import drawn, ended, samples_of_passes
+from .exclude import exclude_rows, excluded_rows
+from .horizon import limit_rows, limit_samples, samples_of_passes
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
-from .stages import staged
+from .stages import stage_schedule
 
 ENDS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
-"""Tokens before and behind documents that are packed."""
+"""Options of `pack` that add a token before or after every document."""
 
 
 def build(model: MixtureFile) -> Dataset:
-    """The dataset that a description means; files are opened, and indexed where they need it.
+    """Build the dataset of a description; open its files, and index them if needed.
 
-    Raises `ConfigError` or `DataError` with the source's name where it cannot be made.
+    Args:
+        model: The description.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        ConfigError: A source cannot be opened, or settings contradict each other.
+        DataError: The data of a source is damaged.
     """
-    return _finished(model, drawn(model, _mixture(model, _Shared({}, left_out(model)))))
+    return _pack_and_batch(
+        model, limit_samples(model, _mixture(model, _Shared({}, excluded_rows(model))))
+    )
 
 
 class _Shared(NamedTuple):
-    """What all sources of a file have in common: tokenizers, and the rows that are left out, by
-    source."""
+    """Tokenizers and excluded rows, shared by all sources of a file."""
 
     tokenisers: dict[Tokenising, Tokenise]
-    left_out: Mapping[str, Ints]
+    excluded_rows: Mapping[str, Ints]
 
     def tokeniser(self, how: Tokenising) -> Tokenise:
+        """Return the tokenizer of these settings; open it at its first use."""
         if how not in self.tokenisers:
             self.tokenisers[how] = Tokenise(how.tokenizer, how.field, how.special_tokens)
         return self.tokenisers[how]
 
 
 def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
-    model, datasets = _not_empty(model, _opened(model, shared, above))
-    own = model.group_max_epochs or any(source.max_epochs is not None for source in model.sources)
+    model, datasets = _drop_empty(model, _open_sources(model, shared, above))
+    caps_by_source = model.group_max_epochs or any(
+        source.max_epochs is not None for source in model.sources
+    )
     caps = {source.name: cap for source in model.sources if (cap := model.cap(source)) is not None}
     weights = _weights(model, datasets)
     return mix(
@@ -58,7 +70,7 @@ def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
         block_size=model.block_size or 1,
         stop=model.stop or "restart",
         unit=model.unit or "samples",
-        max_epochs=caps if own else model.max_epochs,
+        max_epochs=caps if caps_by_source else model.max_epochs,
         temperature=model.temperature if weights is None else None,
     )
 
@@ -66,16 +78,18 @@ def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
 def _weights(
     model: MixtureFile, datasets: Mapping[str, Dataset]
 ) -> Mapping[str, float] | Schedule | None:
-    """What the weights, groups, stages and points of a file mean; `None` where they are left to the
-    mixture."""
+    """Return the weights, or the schedule, that weights, groups, stages and points define.
+
+    Returns None if the mixture derives them itself (equal weights, or `temperature`).
+    """
     if model.schedule and model.schedule.points:
         return schedule_of(model, model.schedule.points)
     if model.stages:
         passes = model.horizon and model.horizon[0] == "epochs"
         run = ("samples", samples_of_passes(model, datasets.values())) if passes else model.run
-        return staged(model, _inner(model, datasets), run)
+        return stage_schedule(model, _relative_weights(model, datasets), run)
     if model.groups is not None:
-        weights = model.grouped(_inner(model, datasets), model.groups)
+        weights = model.grouped(_relative_weights(model, datasets), model.groups)
     elif model.temperature is not None:
         return None
     else:
@@ -87,55 +101,56 @@ def _weights(
     return weights
 
 
-def _inner(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float]:
-    """The weights of sources beside those of their group, or of the mixture."""
+def _relative_weights(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float]:
+    """Return the weight of each source within its group, or within the mixture."""
     if model.temperature is None:
         return model.own_weights()
     sizes = [len(datasets[name]) for name in model.names]
     by_tokens = model.unit == "tokens"
-    lengths = [_tokens_each(name, datasets[name]) for name in model.names] if by_tokens else None
+    lengths = [_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
     return tempered(model.names, sizes, model.temperature, lengths)
 
 
-def _not_empty(
+def _drop_empty(
     model: MixtureFile, datasets: dict[str, Dataset]
 ) -> tuple[MixtureFile, dict[str, Dataset]]:
-    """Without the sources that are too small to have anything held out, where that is what is
-    read."""
+    """Drop sources that are too small to hold anything out, if the held-out part is read."""
 
     def empty(source: SourceEntry) -> bool:
         split = source.splitting(model) if source.mixture is None else None
         return split is not None and split.part == "held_out" and not len(datasets[source.name])
 
-    kept = tuple(source for source in model.sources if not empty(source))
-    if not kept:
-        raise ConfigError("nothing is held out: the sources are too small for the share")
-    return replace(model, sources=kept), {source.name: datasets[source.name] for source in kept}
+    sources = tuple(source for source in model.sources if not empty(source))
+    if not sources:
+        raise ConfigError(
+            "nothing is held out: the sources are too small for the share; hold out a larger one"
+        )
+    return replace(model, sources=sources), {
+        source.name: datasets[source.name] for source in sources
+    }
 
 
-def _opened(model: MixtureFile, shared: _Shared, above: str) -> dict[str, Dataset]:
-    """The sources; all that is wrong with them is said at once."""
-    found, wrong = dict[str, Dataset](), list[str]()
+def _open_sources(model: MixtureFile, shared: _Shared, above: str) -> dict[str, Dataset]:
+    """Open all sources; report the problems of all of them at once."""
+    datasets, problems = dict[str, Dataset](), list[str]()
     for source in model.sources:
         try:
-            found[source.name] = _source(source, model, shared, above)
+            datasets[source.name] = _open_source(source, model, shared, above)
         except ConfigError as error:
-            wrong.append(f"source {source.name!r}: {error}")
-    if wrong:
-        raise ConfigError("\n".join(wrong))
-    return found
+            problems.append(f"source {source.name!r}: {error}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return datasets
 
 
-def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str) -> Dataset:
+def _open_source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str) -> Dataset:
     if source.mixture is not None:
         return _mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
-    how = source.tokenise or model.tokenise
-    tokenise = None if how is None else shared.tokeniser(how)
-    counted = how is not None and how.counted
+    tokenising = source.tokenise or model.tokenise
+    tokenise = None if tokenising is None else shared.tokeniser(tokenising)
+    counted = tokenising is not None and tokenising.counted
     if counted and source.lengths is not None:
-        raise ConfigError(
-            "lengths names a column, and tokenise counts tokens: leave one of them out"
-        )
+        raise ConfigError("lengths names a column, and tokenise counts tokens: remove one of them")
     ds = read(
         source.path,
         source.format,
@@ -153,18 +168,18 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
     if (split := source.splitting(model)) is not None:
         train, held_out = ds.split(split.held_out, split.by, column=split.column, seed=split.seed)
         ds = held_out if split.part == "held_out" else train
-    if (rows := shared.left_out.get(above + source.name)) is not None:
+    if (rows := shared.excluded_rows.get(above + source.name)) is not None:
         if split is not None and split.column is not None:
             raise ConfigError(
-                "exclude: what a column splits is numbered part by part; leave rows out of it by "
+                "exclude: rows have no fixed numbers if a column splits the source; filter them with "
                 "where"
             )
-        ds = without(ds, rows)
-    ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
+        ds = exclude_rows(ds, rows)
+    ds = _shuffle(ds, source.shuffle or model.shuffle or Shuffling())
     return ds if tokenise is None else ds.map(tokenise)
 
 
-def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
+def _shuffle(ds: Dataset, how: Shuffling) -> Dataset:
     if how.kind == "none":
         return ds
     block = (how.rows, how.window) if how.rows is not None and how.window is not None else None
@@ -172,78 +187,85 @@ def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
 
 
 def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
-    """The weights that the shares mean, in the unit of the mixture; `None` where no source has a
-    share.
+    """Return the weights of the sources, in the unit of the mixture; None if no source has any.
 
-    `tokens` and `epochs` are amounts over the run. Where only amounts are given they are the
-    weights themselves; beside them, sources with a `weight` share what the horizon leaves.
+    `tokens` and `epochs` are amounts over the run. If all sources have amounts, these are the
+    weights. Otherwise the sources with a `weight` share the rest of the horizon.
     """
     amounts = {
         source.name: _amount(source, model, datasets[source.name]) for source in model.sources
     }
-    fixed = {name: amount for name, amount in amounts.items() if amount is not None}
-    plain = {source.name: source.weight for source in model.sources if source.weight is not None}
-    if not fixed or not plain:
-        return fixed or plain or None
+    fixed_amounts = {name: amount for name, amount in amounts.items() if amount is not None}
+    relative_weights = {
+        source.name: source.weight for source in model.sources if source.weight is not None
+    }
+    if not fixed_amounts or not relative_weights:
+        return fixed_amounts or relative_weights or None
     unit, horizon = model.run or ("", 0)
     if unit != (model.unit or "samples"):
         raise ConfigError(
             f"the horizon counts {unit}, the weights of the mixture {model.unit or 'samples'}: "
-            "give both in one unit, "
-            "as weights and amounts together need"
+            "give both in one unit "
+            "if weights and amounts are combined"
         )
-    left, total = horizon - fsum(fixed.values()), fsum(plain.values())
-    if left < 0:
+    remaining, total = horizon - fsum(fixed_amounts.values()), fsum(relative_weights.values())
+    if remaining < 0:
         raise ConfigError(
-            f"the amounts come to {fsum(fixed.values()):,.0f} {unit}, the horizon is {horizon:,}"
+            f"the amounts sum to {fsum(fixed_amounts.values()):,.0f} {unit}, more than the horizon of {horizon:,}"
         )
-    rest = {name: left * weight / total if total else 0.0 for name, weight in plain.items()}
+    rest = {
+        name: remaining * weight / total if total else 0.0
+        for name, weight in relative_weights.items()
+    }
     return {
-        source.name: fixed.get(source.name, rest.get(source.name, 0.0)) for source in model.sources
+        source.name: fixed_amounts.get(source.name, rest.get(source.name, 0.0))
+        for source in model.sources
     }
 
 
 def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
-    """What a source asks for over the run, in the unit of the mixture; `None` where it has a
-    weight."""
+    """Return the amount that a source requests over the run, in the unit of the mixture.
+
+    Returns None if the source has a weight instead.
+    """
     if source.tokens is None and source.epochs is None:
         return None
     by_tokens = model.unit == "tokens"
     if source.epochs is not None:
         rows = float(Fraction(str(source.epochs)) * len(ds))
-        return rows * _tokens_each(source.name, ds) if by_tokens else rows
+        return rows * _mean_tokens(source.name, ds) if by_tokens else rows
     tokens = float(source.tokens or 0)
-    return tokens if by_tokens else tokens / _tokens_each(source.name, ds)
+    return tokens if by_tokens else tokens / _mean_tokens(source.name, ds)
 
 
-def _tokens_each(name: str, ds: Dataset) -> float:
-    """Tokens per sample, as the mixture itself finds them."""
+def _mean_tokens(name: str, ds: Dataset) -> float:
+    """Return the mean number of tokens per sample, as the mixture computes it."""
     return mean_length(name, ds.flow)
 
 
 def schedule_of(
     model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]
 ) -> Schedule:
-    """The schedule of a mixture, in samples or tokens."""
-    asked = model.schedule
+    """Return the schedule of a mixture, in samples or tokens."""
+    settings = model.schedule
     start = {source.name: source.start for source in model.sources if source.start is not None}
     stop = {source.name: source.stop for source in model.sources if source.stop is not None}
-    unit = asked.unit if asked else "samples"
-    made = Schedule(points, asked.interpolation if asked else "step", unit, start, stop)
+    unit = settings.unit if settings else "samples"
+    schedule = Schedule(points, settings.interpolation if settings else "step", unit, start, stop)
     if unit != "steps":
-        return made
-    counts, size = model.per_step
-    return replace(made.in_samples(size), unit=counts)
+        return schedule
+    counted, size = model.per_step
+    return replace(schedule.in_samples(size), unit=counted)
 
 
-def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
+def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.pack:
         options = dict(model.pack)
         for name in ENDS:
             if name in options:
                 options[name] = token_of(options[name], model, name)
         ds = ds.pack(**options)
-    ds = ended(model, ds)
+    ds = limit_rows(model, ds)
     if model.batch:
         collate = list if model.batch.collate == "list" else None
         size = {"global_batch_size" if model.batch.over_ranks else "n": model.batch.size}
@@ -252,24 +274,24 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
 
 
 def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
-    """The number of a token: a text, or the tokenizer's own, is looked up in the tokenizer."""
+    """Return the id of a token; look up a text, or the tokenizer's own token (True)."""
     if isinstance(token, Mapping):
         return {name: token_of(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(token, str) and token is not True:
         return token
-    known = tokenizers_of(model)
-    if len(known) != 1:
+    tokenizers = tokenizers_of(model)
+    if len(tokenizers) != 1:
         raise ConfigError(
-            f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its "
-            "number"
+            f"pack: {option} is {token!r}; a text needs exactly one tokenizer in the "
+            "mixture; give the token id"
         )
-    tokenise = Tokenise(known.pop())
+    tokenise = Tokenise(tokenizers.pop())
     return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)
 
 
 def tokenizers_of(model: MixtureFile) -> set[str]:
-    """The tokenizers of a mixture and its sources."""
-    known = {
+    """Return the tokenizers of a mixture and its sources."""
+    of_sources = {
         source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None
     }
-    return known | ({model.tokenise.tokenizer} if model.tokenise is not None else set())
+    return of_sources | ({model.tokenise.tokenizer} if model.tokenise is not None else set())

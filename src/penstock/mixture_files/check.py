@@ -1,5 +1,4 @@
-"""From the tree of a file to its description, with everything that is wrong in it noted and nothing
-raised."""
+"""Convert the tree of a mixture file to its description; note every problem, raise none."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any, cast
 from ..engine.base.hints import near
 from ..stores import beside, is_far, located
 from .keys import MIXTURE, NESTED, SOURCE
-from .kinds import BAD, shown
+from .kinds import INVALID, shown
 from .model import (
     SHARES,
     Batching,
@@ -25,10 +24,18 @@ from .model import (
     Stage,
     Tokenising,
 )
-from .reading import Node, Notes, cycle, dotted, named, read_included, scalar_of
+from .reading import (
+    Node,
+    Notes,
+    dotted,
+    has_include_cycle,
+    read_included,
+    resolve_included,
+    scalar_of,
+)
 
 _KNOWN = {"", *(key.name for key in SOURCE.keys)}
-_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a name on the hub
+_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name of a tokenizer on the Hugging Face hub
 _FILES_ONLY = (
     "format",
     "columns",
@@ -43,37 +50,39 @@ _FILES_ONLY = (
 
 
 def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
-    """The description of a file, as far as it could be read; what is wrong goes to `notes`."""
+    """Read the description of a file as far as possible; add its problems to `notes`."""
     path = located(path)
     tree = read_included(path, notes)
     return None if tree is None else parsed(tree, path, notes)
 
 
 def parsed(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
-    """The description of what was read of a file, or would stand in it."""
+    """Return the description of a tree that was read from a file, or would be written to one."""
     return _Check(notes).mixture(tree, "", (path.resolve(),))
 
 
 @dataclass
 class _Check:
+    """Checks the parts of a mixture; every problem goes to `notes`."""
+
     notes: Notes
 
     def mixture(
         self, tree: Node, at: str, chain: tuple[Path, ...], nested: bool = False
     ) -> MixtureFile | None:
         given = (NESTED if nested else MIXTURE).read(tree, at, self.notes)
-        if given is BAD:
+        if given is INVALID:
             return None
         marks = {"": tree, **cast("dict[str, Node]", tree.value)}
-        table = cast("dict[str, Node]", given.pop("sources", {}))
-        found = [
+        source_nodes = cast("dict[str, Node]", given.pop("sources", {}))
+        entries = [
             self.source(name, node, dotted(at, f"sources.{name}"), chain)
-            for name, node in table.items()
+            for name, node in source_nodes.items()
         ]
         given.pop("include", None)
-        # A name twice was noted when the file was read; the description has the first.
+        # The parser noted duplicate names; the description keeps the first of them.
         model = MixtureFile(
-            sources=tuple(source for source in found if source is not None),
+            sources=tuple(source for source in entries if source is not None),
             stages=tuple(Stage(**stage) for stage in given.pop("stages", ())),
             schedule=self.schedule(given.pop("schedule", None)),
             shuffle=self.shuffle(given.pop("shuffle", None), tree, dotted(at, "shuffle")),
@@ -92,23 +101,27 @@ class _Check:
 
     def source(self, name: str, node: Node, at: str, chain: tuple[Path, ...]) -> SourceEntry | None:
         given = SOURCE.read(node, at, self.notes)
-        if given is BAD:
+        if given is INVALID:
             return None
         marks = {"": node, **cast("dict[str, Node]", node.value)}
         error = self.notes.error
         if not name or name.startswith("+") or "/" in name:
-            error(node, at, "a name is a text without '/', and does not begin with '+'")
+            error(node, at, "a source name must not be empty, contain '/' or begin with '+'")
         if sum(key in marks for key in SHARES) > 1:
-            error(node, at, f"give one of {', '.join(SHARES)}: each says the share of the source")
+            error(
+                node,
+                at,
+                f"give only one of {', '.join(SHARES)}: each defines the share of the source",
+            )
         if ("path" in marks) == ("mixture" in marks):
-            error(node, at, "give one of path (files) and mixture (a mixture of its own)")
+            error(node, at, "give either path (files) or mixture (a nested mixture)")
         inner = None
         if "mixture" in given:
             for key in (key for key in _FILES_ONLY if key in marks):
                 error(
                     marks[key],
                     dotted(at, key),
-                    f"{key} is for sources of files; give it inside the mixture",
+                    f"{key} applies to sources of files; move it into the nested mixture",
                 )
             inner = self.inner(given.pop("mixture"), dotted(at, "mixture"), chain)
         start, stop = given.get("start"), given.get("stop")
@@ -116,7 +129,7 @@ class _Check:
             error(
                 marks["stop"],
                 dotted(at, "stop"),
-                f"it stops at {stop} and starts at {start or 0}: never seen",
+                f"it stops at {stop} and starts at {start or 0}, so it is never read",
             )
         if len(set(given.get("columns", ()))) != len(given.get("columns", ())):
             error(marks["columns"], dotted(at, "columns"), "a column is named twice")
@@ -130,7 +143,7 @@ class _Check:
             error(
                 marks["slice"],
                 dotted(at, "slice"),
-                f"the step is a number of at least 1, not {bounds[2]}",
+                f"the step must be a whole number of at least 1, not {bounds[2]}",
             )
             del given["slice"]
         if "path" in given:
@@ -147,7 +160,7 @@ class _Check:
                 error(
                     marks["split"],
                     dotted(at, "split"),
-                    "split is for sources of files; give it inside the mixture",
+                    "split applies to sources of files; move it into the nested mixture",
                 )
             split = self.split(cast("dict[str, Any]", split))
         given |= {"split": split}
@@ -156,15 +169,15 @@ class _Check:
         )
 
     def inner(self, node: Node, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
-        """A mixture in a mixture: settings right here, or a file."""
+        """Read a nested mixture: its settings, or a file."""
         if isinstance(node.value, dict):
             return self.mixture(node, at, chain, nested=True)
         if not isinstance(node.value, str):
             self.notes.error(
-                node, at, f"a mixture file, or the settings of a mixture, not {shown(node)}"
+                node, at, f"expected a mixture file or the settings of a mixture, not {shown(node)}"
             )
             return None
-        if (path := named(node, at, self.notes)) is None or cycle(
+        if (path := resolve_included(node, at, self.notes)) is None or has_include_cycle(
             path, chain, node, at, self.notes
         ):
             return None
@@ -198,7 +211,7 @@ class _Check:
                 self.notes.error(
                     marks["batch"],
                     f"batch.{key}",
-                    "global_batch_size says what all ranks take together: leave this out",
+                    "global_batch_size already sets the rows of all ranks: remove this key",
                 )
                 return None
         return Batching(global_size, over_ranks=True, **given)
@@ -210,14 +223,14 @@ class _Check:
             self.notes.error(node, at, "a block shuffle needs both rows and window")
             return None
         if "rows" in given and "buckets" in given:
-            self.notes.error(node, at, "rows and window, or buckets: give one of them")
+            self.notes.error(node, at, "give either rows and window, or buckets")
             return None
         return Shuffling(
             "block" if "rows" in given else "buckets" if "buckets" in given else "full", **given
         )
 
     def cache(self, path: str | None, node: Node | None, at: str) -> str | None:
-        """The folder of this machine that a file names, also where the file lies in a store."""
+        """Return the cache folder, which is local even if the file is in a store."""
         if (
             path is None
             or node is None
@@ -229,20 +242,23 @@ class _Check:
     def exclude(self, path: str | None, node: Node | None) -> str | None:
         if path is None or node is None:
             return None
-        there = beside(node.file, path)
-        return there if self.notes.permits_path(there, node, "exclude") else None
+        absolute = beside(node.file, path)
+        return absolute if self.notes.permits_path(absolute, node, "exclude") else None
 
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
-        there = beside(node.file, given["tokenizer"])
+        absolute = beside(node.file, given["tokenizer"])
         on_hub = _HUB.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
-        asked = there if there.endswith(".json") else given["tokenizer"]
-        if not on_hub and not self.notes.permits_path(asked, node, "tokenise.tokenizer"):
+        requested = absolute if absolute.endswith(".json") else given["tokenizer"]
+        if not on_hub and not self.notes.permits_path(requested, node, "tokenise.tokenizer"):
             return None
-        # Of a store a file is meant, by its ending: names on the hub are not asked for there.
-        meant = there.endswith(".json") if is_far(there) else os.path.exists(there)
-        settings: dict[str, Any] = {**given, "tokenizer": there if meant else given["tokenizer"]}
+        # In a store, the suffix decides between file and hub name: no request is sent.
+        is_file = absolute.endswith(".json") if is_far(absolute) else os.path.exists(absolute)
+        settings: dict[str, Any] = {
+            **given,
+            "tokenizer": absolute if is_file else given["tokenizer"],
+        }
         return Tokenising(**settings)
 
     def split(self, given: dict[str, Any] | None) -> Splitting | None:
@@ -251,8 +267,8 @@ class _Check:
     def schedule(self, given: Any) -> Scheduling | None:
         if given is None:
             return None
-        if len(laws := given.get("interpolation", ())) < 2:
-            given["interpolation"] = laws[0] if laws else "step"
+        if len(rules := given.get("interpolation", ())) < 2:
+            given["interpolation"] = rules[0] if rules else "step"
         points = {
             int(cast(float, scalar_of(place))): weights
             for place, weights in given.pop("points", {}).items()
@@ -269,7 +285,7 @@ class _Check:
     # ------------------------------------------------------------ shares
 
     def shares(self, model: MixtureFile, at: str) -> None:
-        """What weights, amounts, schedule and temperature may not say together."""
+        """Check that weights, amounts, schedule and temperature do not contradict each other."""
         error, marks = self.notes.error, model.marks
         self.groups(model, at)
         self.stages(model, at)
@@ -279,19 +295,19 @@ class _Check:
             error(
                 marks["temperature"],
                 dotted(at, "temperature"),
-                "a schedule gives the weights: leave one of them out",
+                "the schedule defines the weights: remove one of them",
             )
         if points or model.temperature is not None:
-            by = (
-                "the schedule gives the weights"
+            reason = (
+                "the schedule defines the weights"
                 if points
-                else "temperature makes the weights from the sizes"
+                else "temperature derives the weights from sizes"
             )
             for source, key in given:
                 error(
                     source.marks[key],
                     dotted(at, f"sources.{source.name}.{key}"),
-                    f"{by}: leave one of them out",
+                    f"{reason}: remove one of them",
                 )
         elif given and len(given) < len(model.sources) and not model.stages:
             grouped = {source.group for source, _ in given}
@@ -300,7 +316,7 @@ class _Check:
                     error(
                         source.marks[""],
                         dotted(at, f"sources.{source.name}"),
-                        "no weight, where others have one",
+                        "the source has no weight, but others have one",
                     )
         elif model.sources and not model.stages and all(source.zero for source in model.sources):
             error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
@@ -315,7 +331,7 @@ class _Check:
             error(
                 marks[""],
                 dotted(at, "horizon"),
-                "some sources have a weight, some an amount: say the horizon too",
+                "some sources have a weight, others an amount: add a horizon",
             )
 
     def groups(self, model: MixtureFile, at: str) -> None:
@@ -324,7 +340,7 @@ class _Check:
             here = dotted(at, f"sources.{source.name}")
             if source.group is not None and source.group not in groups:
                 known = near(source.group, groups) or (
-                    f"; there are {', '.join(groups)}" if groups else ": say groups"
+                    f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
                     source.marks["group"],
@@ -336,7 +352,7 @@ class _Check:
                     error(
                         source.marks[key],
                         f"{here}.{key}",
-                        "groups and stages have no amounts: say weights",
+                        "groups and stages take no amounts: give weights",
                     )
         for name in groups:
             here, mark = (
@@ -344,14 +360,18 @@ class _Check:
                 cast("dict[str, Node]", model.marks["groups"].value)[name],
             )
             if name in model.names:
-                error(mark, here, f"{name!r} is a source, too: give the group another name")
+                error(mark, here, f"{name!r} is also the name of a source: rename the group")
             elif not any(source.group == name for source in model.sources):
-                error(mark, here, f"no source says group: {name}")
+                error(
+                    mark,
+                    here,
+                    f"the group has no source: set group: {name} on a source, or remove the group",
+                )
         for name in model.group_max_epochs or {}:
             if name not in groups:
                 mark = cast("dict[str, Node]", model.marks["group_max_epochs"].value)[name]
                 known = near(name, groups) or (
-                    f"; there are {', '.join(groups)}" if groups else ": say groups"
+                    f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
                     mark,
@@ -362,7 +382,7 @@ class _Check:
             error(
                 model.marks["groups"],
                 dotted(at, "groups"),
-                "the schedule gives the weights: leave one of them out",
+                "the schedule defines the weights: remove one of them",
             )
 
     def stages(self, model: MixtureFile, at: str) -> None:
@@ -374,7 +394,7 @@ class _Check:
             error(
                 model.marks["schedule"],
                 dotted(at, "schedule"),
-                "the stages give the weights: leave one of them out",
+                "the stages define the weights: remove one of them",
             )
         for source in model.sources:
             for key in ("start", "stop"):
@@ -382,7 +402,7 @@ class _Check:
                     error(
                         source.marks[key],
                         dotted(at, f"sources.{source.name}.{key}"),
-                        "say it by the stages",
+                        "stages and start/stop exclude each other: express it with stages",
                     )
         known = {*model.names, *(model.groups or ())}
         for number, (stage, mark) in enumerate(zip(model.stages, nodes, strict=True)):
@@ -394,14 +414,12 @@ class _Check:
                     f"there is no source or group {name!r}{near(name, known)}",
                 )
             if stage.until is None and number + 1 < len(nodes):
-                error(
-                    mark, here, "say until where it goes on: only the last stage may leave that out"
-                )
+                error(mark, here, "until is missing: only the last stage may omit it")
             if stage.until is not None and stage.until.unit == "percent" and model.horizon is None:
                 error(
                     mark,
                     f"{here}.until",
-                    "a percentage of the run needs a horizon: say how long the run is",
+                    "a percentage needs a horizon: add one to the file",
                 )
 
     def points(
@@ -428,7 +446,7 @@ class _Check:
                 )
         if missing := [source for source in model.names if source not in weights]:
             self.notes.error(
-                node, here, f"every point names every source; missing: {', '.join(missing[:5])}"
+                node, here, f"a point must name every source; missing: {', '.join(missing[:5])}"
             )
         if not any(weights.values()):
-            self.notes.error(node, here, "all weights are 0 here")
+            self.notes.error(node, here, "all weights of this point are 0")

@@ -1,5 +1,4 @@
-"""Samples that a mixture file leaves out, from a file of their keys: lines of JSON, `[source,
-index]`."""
+"""Samples that a mixture file excludes, read from a file of keys."""
 
 from __future__ import annotations
 
@@ -24,15 +23,17 @@ from .model import MixtureFile
 
 
 def read_keys(path: Path) -> list[tuple[str, int]]:
-    """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as
-    `Loader.keys()` has them."""
+    """Read the keys of a file: `[source, index]`, or `[source, epoch, index]`, in every line.
+
+    `Loader.keys()` returns keys of the second form.
+    """
     try:
         with storage(path):
             text = seams.read_within(str(path), KEYS_FILE).decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file: {error}") from None
+        raise ConfigError(f"{path}: not a text file (UTF-8): {error}") from None
     keys = list[tuple[str, int]]()
-    # Names may hold what else `splitlines` takes for the end of a line.
+    # Not `splitlines`: names may contain U+2028 and other characters that it splits at.
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         try:
             source, *rest = cast("list[Any]", json.loads(line))
@@ -41,14 +42,14 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
             source, rest, index = None, [], None
         if type(source) is not str or type(index) is not int or len(rest) > 2 or abs(index) >= FAR:
             raise ConfigError(
-                f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]'
+                f'{path}, line {number}: {line[:60]!r} is not a key; write ["SOURCE", INDEX]'
             )
         keys.append((source, index))
     return keys
 
 
-def left_out(model: MixtureFile) -> Mapping[str, Ints]:
-    """The rows that are left out of each source."""
+def excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
+    """Return the excluded rows of each source."""
     if model.exclude is None:
         return {}
     by_source = dict[str, list[int]]()
@@ -61,17 +62,18 @@ def left_out(model: MixtureFile) -> Mapping[str, Ints]:
     return {name: distinct(np.asarray(rows, np.int64)) for name, rows in by_source.items()}
 
 
-def without(ds: Dataset, rows: Ints) -> Dataset:
-    """What is read of a source without some rows of its files, numbered as samples are. A row that
-    is held out of it is left out already.
+def exclude_rows(ds: Dataset, rows: Ints) -> Dataset:
+    """Exclude rows of a source, numbered as its samples are.
+
+    Rows that a split holds out are absent already and need no exclusion.
     """
     (leaf,) = ds.compiled.builder.leaves
-    many = len(leaf.source)  # pyright: ignore[reportArgumentType]
-    if rows[0] < 0 or rows[-1] >= many:
+    row_count = len(leaf.source)  # pyright: ignore[reportArgumentType]
+    if rows[0] < 0 or rows[-1] >= row_count:
         raise ConfigError(
-            f"exclude: there is no row {rows[0] if rows[0] < 0 else rows[-1]}, it has {many}"
+            f"exclude: row {rows[0] if rows[0] < 0 else rows[-1]} does not exist; the source has {row_count}"
         )
-    places = ds.compiled.op.find(leaf.number, rows, 0, len(ds)) if len(ds) else rows[:0]
-    if len(places) == len(ds):
-        raise ConfigError("exclude: all of it is left out; leave it out of the mixture")
-    return Dataset(Reorder(ds.flow, AllBut(places))) if len(places) else ds
+    positions = ds.compiled.op.find(leaf.number, rows, 0, len(ds)) if len(ds) else rows[:0]
+    if len(positions) == len(ds):
+        raise ConfigError("exclude: all rows are excluded; remove the source from the mixture")
+    return Dataset(Reorder(ds.flow, AllBut(positions))) if len(positions) else ds

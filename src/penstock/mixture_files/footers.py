@@ -1,5 +1,4 @@
-"""What is known of the files of a source without reading them: footers, indexes that are there, and
-first lines."""
+"""Facts about files without reading their data: footers, existing indexes and first lines."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from ..sources.kinds import Made, kinds_of
 from ..sources.lru import LRUCache, SharedCaches
 from ..sources.rows import arrow
 
-_LINE = 64 << 10  # bytes that are read of a file for its first line
+_LINE = 64 << 10  # bytes to read for the first line of a file
 
 
-def first_of(path: Path) -> list[str]:
-    """What the first row of a file of lines has, none where that is not seen at once."""
+def first_row_columns(path: Path) -> list[str]:
+    """Return the columns of the first row of a JSONL file, or nothing if it is too long."""
     if path.suffix.lower() != ".jsonl":
         return []
     line, end, _ = seams.world.store.read(str(path), 0, _LINE).partition(b"\n")
@@ -31,16 +30,16 @@ def first_of(path: Path) -> list[str]:
     return [*cast("dict[str, Any]", row)] if isinstance(row, dict) else []
 
 
-def lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
-    """The rows of files of lines, where all are indexed already."""
+def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
+    """Return the number of rows in line-based files, or None if one has no index yet."""
     if len(paths) >= catalog.MANY:
         return outlined(paths, kind, cache)
     total = 0
     for path in paths:
-        kept = sidecar.index_path(path, cache)
+        index_path = sidecar.index_path(path, cache)
         stamp = (
-            sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER))
-            if kept.exists()
+            sidecar.decode(seams.world.store.read(str(index_path), 0, sidecar.HEADER))
+            if index_path.exists()
             else None
         )
         if stamp is None or stamp.data[:2] != sidecar.stat(path)[:2]:
@@ -55,8 +54,10 @@ def _shared() -> SharedCaches:
 
 
 class RowGroups(NamedTuple):
-    """What the footers of Parquet files tell of the columns that are read: all bytes, those of a
-    row group and of a row, as they lie in memory, and the rows of a group.
+    """Sizes of Parquet row groups in memory, of the columns that are read.
+
+    `bytes` is the total, `each` the mean of a row group, `row` the mean of a row, and `rows` the
+    number of rows in a group.
     """
 
     bytes: int
@@ -65,11 +66,10 @@ class RowGroups(NamedTuple):
     rows: int
 
 
-def footers(
-    paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None
+def read_footers(
+    paths: tuple[Path, ...], kind: str, selected: Sequence[str] | None
 ) -> tuple[int, list[str], RowGroups | None]:
-    """The rows of these files, the columns of the first, and what is known of the row groups of
-    Parquet."""
+    """Return the number of rows, the columns of the first file, and the sizes of row groups."""
     rows, columns, groups, size = 0, list[str](), 0, 0
     for path in paths:
         if kind == "arrow":
@@ -83,16 +83,15 @@ def footers(
         rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
         groups += footer.num_row_groups
         size += sum(
-            _bytes(footer.row_group(number), asked) for number in range(footer.num_row_groups)
+            _bytes(footer.row_group(number), selected) for number in range(footer.num_row_groups)
         )
     if kind == "arrow" or not rows or not groups:
         return rows, columns, None
     return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
 
 
-def ids_in(path: Path, kind: str, column: str | None) -> str | None:
-    """The dtype of the integers in the lists of a column of a file; None if the column holds
-    something else."""
+def list_dtype(path: Path, kind: str, column: str | None) -> str | None:
+    """Return the dtype of a column of integer lists, or None for any other column."""
     if column is None:
         return None
     if kind == "arrow":
@@ -103,16 +102,24 @@ def ids_in(path: Path, kind: str, column: str | None) -> str | None:
         except (arrow().ArrowException, ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
         types = kinds_of(schema, schema.names)
-    found = types.get(column)
-    inner = found.parts[0][1] if isinstance(found, Made) and found.of == "list" else None
-    return inner if isinstance(inner, str) and inner.lstrip("u").startswith("int") else None
+    column_type = types.get(column)
+    item_type = (
+        column_type.parts[0][1]
+        if isinstance(column_type, Made) and column_type.of == "list"
+        else None
+    )
+    return (
+        item_type
+        if isinstance(item_type, str) and item_type.lstrip("u").startswith("int")
+        else None
+    )
 
 
-def _bytes(group: Any, asked: Sequence[str] | None) -> int:
-    """The bytes of a row group in memory, of the columns that are read."""
+def _bytes(group: Any, selected: Sequence[str] | None) -> int:
+    """Return the decoded size of a row group, of the selected columns."""
     parts = (group.column(number) for number in range(group.num_columns))
     return sum(
         part.total_uncompressed_size
         for part in parts
-        if asked is None or part.path_in_schema.partition(".")[0] in asked
+        if selected is None or part.path_in_schema.partition(".")[0] in selected
     )

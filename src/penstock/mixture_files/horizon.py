@@ -1,4 +1,4 @@
-"""Where a run ends: the horizon of a mixture file, in what its dataset counts."""
+"""The end of a run: the horizon of a mixture file in samples or rows of its dataset."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from ..errors import ConfigError
 from .model import MixtureFile
 
 
-def drawn(model: MixtureFile, mixture: Dataset) -> Dataset:
-    """The mixture up to the horizon, where that is a number of its samples: also of passes, or of
-    tokens that are not packed.
+def limit_samples(model: MixtureFile, mixture: Dataset) -> Dataset:
+    """Limit the mixture to the horizon, if the horizon counts its samples.
+
+    That is the case for samples, for epochs, and for tokens that are not packed.
     """
     unit, number = model.horizon or ("steps", 0)
     if unit == "samples":
-        return _first(mixture, int(number))
+        return _limit(mixture, int(number))
     if unit == "epochs":
-        return _first(mixture, samples_of_passes(model, [mixture]))
+        return _limit(mixture, samples_of_passes(model, [mixture]))
     if unit == "tokens" and not model.pack:
-        return _first(mixture, samples_of(mixture, int(number)))
+        return _limit(mixture, samples_of(mixture, int(number)))
     return mixture
 
 
 def samples_of_passes(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
-    """The samples of as many passes over all sources as the horizon says."""
+    """Return the number of samples in the passes of the horizon, over all sources."""
     total = 0
     for ds in datasets:
         once = np.zeros(len(ds.plan.sources), np.int64)
@@ -40,15 +41,14 @@ def samples_of_passes(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
     return int(Fraction(repr(model.horizon[1] if model.horizon else 0)) * total)
 
 
-def ended(model: MixtureFile, rows: Dataset) -> Dataset:
-    """What is batched, up to the horizon, where that is a number of steps: also of tokens in packed
-    rows."""
+def limit_rows(model: MixtureFile, rows: Dataset) -> Dataset:
+    """Limit the rows to be batched, if the horizon counts steps or packed tokens."""
     steps = steps_of(model)
-    return rows if steps is None else _first(rows, steps * model.rows_of_step)
+    return rows if steps is None else _limit(rows, steps * model.rows_of_step)
 
 
 def steps_of(model: MixtureFile) -> int | None:
-    """The steps of the run, where the file tells them without its data."""
+    """Return the number of steps, or None if it depends on the data."""
     unit, number = model.horizon or ("", 0)
     if unit == "tokens" and model.pack:
         return ceil(number / model.per_step[1])
@@ -56,30 +56,35 @@ def steps_of(model: MixtureFile) -> int | None:
 
 
 def samples_of(mixture: Dataset, tokens: int) -> int:
-    """How many samples of a mixture hold so many tokens: as the plan counts them where lengths are
-    known, else by a mean that is measured.
+    """Return the number of samples of a mixture that hold `tokens` tokens.
+
+    The plan counts them if lengths are known; otherwise a measured mean length is used.
     """
     if not lengths_known(mixture.flow):
         return ceil(tokens / mean_length("the mixture", mixture.flow))
 
-    def held(samples: int) -> int:
+    def tokens_in(samples: int) -> int:
         return sum(mixture.plan.counts(samples, unit="tokens").values())
 
     low, high = 0, 1
-    end = mixture.plan.size
-    while held(high) < tokens and (end is None or high < end):
+    size = mixture.plan.size
+    while tokens_in(high) < tokens and (size is None or high < size):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if held(middle) < tokens else (low, middle)
+        low, high = (middle, high) if tokens_in(middle) < tokens else (low, middle)
     return high
 
 
-def _first(ds: Dataset, count: int) -> Dataset:
-    """So many items; where there are no more the dataset as it is, with an order of its own in
-    every pass."""
+def _limit(ds: Dataset, count: int) -> Dataset:
+    """Limit a dataset to `count` items; return it as it is if it has no more.
+
+    An unlimited dataset keeps a new order in every pass.
+    """
     if count > FAR:
-        raise ConfigError(f"the horizon comes to {count:,} samples: they are counted up to 2^62")
+        raise ConfigError(
+            f"the horizon is {count:,} samples, more than the maximum of 2^62; shorten it"
+        )
     if ds.compiled.op.indexed and ds.compiled.size is not None and ds.compiled.size <= count:
         return ds
     return ds.limit(count)

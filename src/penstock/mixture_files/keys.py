@@ -1,5 +1,7 @@
-"""The one table of what a mixture file may say. Reading, refusing and the JSON Schema all come from
-it."""
+"""Declarations of all keys of a mixture file.
+
+The reader, its errors and the JSON Schema derive from this table.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from ..errors import ConfigError
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import KINDS, TOKEN_TYPES
 from .kinds import (
-    BAD,
+    INVALID,
     Flag,
     Items,
     Key,
@@ -45,7 +47,7 @@ _RANKS = Number(whole=True, least=1, most=RANKS)
 
 @dataclass(frozen=True)
 class Either:
-    """One kind for single values, a table of another for names with values."""
+    """A single value of one kind, or a table of values by name."""
 
     single: Kind
     each: Kind
@@ -61,8 +63,7 @@ class Either:
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its number, its text, which the tokenizer knows, or `true` for the tokenizer's
-    own."""
+    """A token: its id, its text (looked up in the tokenizer), or `true` (the tokenizer's own)."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if node.value is True:
@@ -75,7 +76,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Bound:
-    """A row where a slice begins or ends, counted as in Python, or `80%` of the rows."""
+    """The bound of a slice: a row number as in Python, or a percentage such as `80%`."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         percent = isinstance(node.value, str) and re.fullmatch(
@@ -85,8 +86,8 @@ class Bound:
             return _ROW.read(node, at, notes)
         if Fraction(node.value.rstrip(" %")) <= 100:
             return node.value
-        notes.error(node, at, f"at most 100%, not {shown(node)}")
-        return BAD
+        notes.error(node, at, f"expected at most 100%, not {shown(node)}")
+        return INVALID
 
     def schema(self) -> Schema:
         percent = {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}
@@ -95,7 +96,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Percent:
-    """A share, `0.5%` or 0.005, or a whole number of rows; as it is written."""
+    """A share (`0.5%` or 0.005) or a number of rows, kept as written."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
@@ -103,8 +104,10 @@ class Percent:
         try:
             fraction_of(node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value, at)
         except ConfigError:
-            notes.error(node, at, f"a share such as 0.5%, or a number of rows, not {shown(node)}")
-            return BAD
+            notes.error(
+                node, at, f"expected a share such as 0.5% or a number of rows, not {shown(node)}"
+            )
+            return INVALID
         return node.value
 
     def schema(self) -> Schema:
@@ -116,71 +119,70 @@ class Percent:
 
 SHUFFLE = Section(
     "shuffle",
-    "The order of the rows of a source: full, none, or the settings of a shuffle.",
+    "Order of the rows of a source: full, none, or the settings of a shuffle.",
     (
         Key(
             "rows",
             SIZE,
-            "Shuffle blocks of so many neighbouring rows (with window), for slow disks.",
+            "Rows per block of a block shuffle, for slow disks; needs window.",
         ),
-        Key("window", SIZE, "Then shuffle the rows within windows of so many blocks."),
+        Key("window", SIZE, "Blocks per window; rows are shuffled within a window."),
         Key(
             "buckets",
             SIZE,
-            "Deal rows into buckets of so many, and shuffle those: for packing very many "
-            "documents.",
+            "Rows per bucket of a bucket shuffle, for packing very many documents.",
         ),
-        Key("seed", Number(whole=True), "A seed of its own; without it, the one of the mixture."),
+        Key("seed", Number(whole=True), "Seed of this shuffle; default: the seed of the mixture."),
     ),
     short=Text(("full", "none")),
 )
 CONDITION = Section(
     "condition",
-    "What a column must hold: a value, one of a list of values, or a range. A null fits only null "
+    "Allowed values of a column: a value, a list of values, or a range. A null matches only null "
     "and not.",
     (
-        Key("min", Plain(), "At least this."),
-        Key("max", Plain(), "At most this."),
-        Key("above", Plain(), "More than this."),
-        Key("below", Plain(), "Less than this."),
-        Key("not", Items(Plain(), one=True), "Not this value, or none of these."),
+        Key("min", Plain(), "Smallest allowed value."),
+        Key("max", Plain(), "Largest allowed value."),
+        Key("above", Plain(), "Exclusive lower bound."),
+        Key("below", Plain(), "Exclusive upper bound."),
+        Key("not", Items(Plain(), one=True), "Excluded value or values."),
         Key(
             "hash",
             Items(Number(least=0, most=1), most=2),
-            "Only values whose hash, from 0 to 1, is in [low, high).",
+            "Allowed range [low, high) of the hash of the value, which is between 0 and 1.",
         ),
     ),
     short=Items(Plain(), one=True),
 )
 SPLIT = Section(
     "split",
-    "What is held out of a source, so that training and evaluation never meet; or the split of a "
-    "prepared folder.",
+    "Rows of a source that are held out for evaluation; or the name of a split of a prepared "
+    "folder.",
     (
-        Key("held_out", Percent(), "The share that is held out, or so many rows."),
-        Key("by", Text(SPLITS), "A hash of where rows lie (default), or position: the last ones."),
+        Key("held_out", Percent(), "Share or number of rows to hold out."),
+        Key("by", Text(SPLITS), "hash of file and row (default), or position: the last rows."),
         Key(
             "column",
             Text(),
-            "A hash of what this column holds decides: equal values go to one side.",
+            "Column whose hashed values decide; equal values go to one side.",
         ),
-        Key("seed", Number(whole=True), "Another one holds out other rows (default: 0)."),
-        Key("part", Text(PARTS), "Which of both is read (default: train)."),
+        Key("seed", Number(whole=True), "Seed of the choice of rows (default: 0)."),
+        Key("part", Text(PARTS), "Part to read (default: train)."),
     ),
     needed=("held_out",),
 )
 SOURCE_SPLIT = replace(SPLIT, name="source_split", short=Text())
 TOKENISE = Section(
     "tokenise",
-    "Make arrays of token ids of a text field.",
+    "Tokenise a text field into arrays of token ids.",
     (
         Key("tokenizer", Text(), "A tokenizer.json, a folder, or a name on the Hugging Face hub."),
-        Key("field", Text(), "The field that holds the text (default: text)."),
-        Key("special_tokens", Flag(), "Let the tokenizer add its special tokens (default: false)."),
+        Key("field", Text(), "Field with the text (default: text)."),
+        Key("special_tokens", Flag(), "Add the special tokens of the tokenizer (default: false)."),
         Key(
             "counted",
             Flag(),
-            "Count the tokens of every row once: rows are packed by plan, weights are exact.",
+            "Count the tokens of every row once, so that packing is planned and weights are exact.",
         ),
     ),
     needed=("tokenizer",),
@@ -189,57 +191,49 @@ PACK = Section(
     "pack",
     "Rows of exactly `length` tokens; the options of Dataset.pack.",
     (
-        Key("length", SIZE, "Tokens in a row."),
+        Key("length", SIZE, "Tokens per row."),
         Key(
             "method",
             Text(METHODS),
-            "concat_split cuts documents where a row ends; the others keep them whole.",
+            "concat_split cuts documents at row ends; the other methods keep them whole.",
         ),
-        Key(
-            "long",
-            Text(("split", "refuse", "truncate")),
-            "What happens to documents longer than a row.",
-        ),
-        Key("max_segments", SIZE, "At most so many documents in a row."),
-        Key("features", Items(Text()), "The features to pack; the first one counts the tokens."),
-        Key(
-            "unpacked", Items(Text()), "Features that come in a list, one entry for each document."
-        ),
+        Key("long", Text(("split", "refuse", "truncate")), "Policy for documents longer than a row."),
+        Key("max_segments", SIZE, "Maximum number of documents per row."),
+        Key("features", Items(Text()), "Features to pack; the first one counts the tokens."),
+        Key("unpacked", Items(Text()), "Features returned as a list, one entry per document."),
         Key(
             "pad",
             Either(Number(), Number()),
-            "What fills a row: one value, or one for each feature.",
+            "Padding value: one, or one per feature.",
         ),
         Key(
             "bos",
             Either(Token(), Token()),
-            "A token before every document: its number, its text, or true: the tokenizer's.",
+            "Token before every document: its id, its text, or true for the tokenizer's own.",
         ),
         Key(
             "eos",
             Either(Token(), Token()),
-            "A token behind every document: its number, its text, or true: the tokenizer's.",
+            "Token after every document: its id, its text, or true for the tokenizer's own.",
         ),
-        Key(
-            "dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."
-        ),
-        Key("open_rows", SIZE, "Rows that are open at a time (first_fit, best_fit)."),
-        Key("window", SIZE, "Documents that are looked at together (best_fit)."),
+        Key("dtype", Either(Text(), Text()), "Type of the arrays: one, or one per feature."),
+        Key("open_rows", SIZE, "Number of open rows (first_fit, best_fit)."),
+        Key("window", SIZE, "Documents sorted together (best_fit)."),
         Key(
             "overflow",
             Text(OVERFLOWS),
-            "Whether a document that fits into no row is split (best_fit, known lengths).",
+            "Policy for documents that fit into no open row (best_fit, known lengths).",
         ),
-        Key("rows", SIZE, "Rows that are packed together where overflow is split."),
+        Key("rows", SIZE, "Rows packed together, if overflow is split."),
         Key(
             "pad_to_multiple",
             SIZE,
-            "What a row has of each document is filled up to a multiple of this.",
+            "Pad each document in a row to a multiple of this length.",
         ),
         Key(
             "group_by",
             Text(),
-            "Documents with different values of this key share no row; __source__: their source.",
+            "Pack only documents with equal values of this key together; __source__: the source.",
         ),
     ),
     needed=("length",),
@@ -251,23 +245,22 @@ BATCH = Section(
         Key(
             "size",
             _ROWS,
-            "Samples in a batch of one rank; needed where there is no global_batch_size.",
+            "Samples per batch of one rank; required without global_batch_size.",
         ),
         Key(
             "drop_remainder",
             Flag(),
-            "Drop the last batch of a pass where it is short (default: false).",
+            "Drop a short last batch of a pass (default: false).",
         ),
         Key(
             "collate",
             Text(("stack", "list")),
-            "Stack the samples (default), or give them as a list.",
+            "stack the samples (default), or return a list.",
         ),
         Key(
             "ranks",
             _RANKS,
-            "How many ranks take a batch each in one training step (default: 1). Only counts "
-            "steps.",
+            "Data-parallel ranks, each taking a batch per step (default: 1); used to count steps.",
         ),
     ),
 )
@@ -275,38 +268,39 @@ SCHEDULE = Section(
     "schedule",
     "Weights that change over the run.",
     (
-        Key("unit", Text(UNITS), "What points, start and stop count (default: samples)."),
+        Key("unit", Text(UNITS), "Unit of points, start and stop (default: samples)."),
         Key(
             "interpolation",
             Items(Text(INTERPOLATIONS), one=True),
-            "What holds between two points (default: step); a list has one for each two "
-            "neighbours.",
+            "Interpolation between points (default: step); a list has one entry per interval.",
         ),
         Key(
             "points",
             Table(Table(Number(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"),
-            "Place in the run: weights.",
+            "Position in the run: weights.",
         ),
     ),
 )
 
 
 @dataclass(frozen=True)
-class Where:
-    """A place in the run: `40%` of the horizon, or a number of steps, tokens or samples by name."""
+class Position:
+    """A position in the run: `40%` of the horizon, or `{steps: 1000}` in another unit."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, dict):
-            given = UNTIL.read(node, at, notes)
-            if len(given) == 1:
-                return Place(*next(iter(given.items())))
+            position = UNTIL.read(node, at, notes)
+            if len(position) == 1:
+                return Place(*next(iter(position.items())))
         elif isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
             if 0 < (percent := float(node.value.rstrip(" %"))) <= 100:
                 return Place("percent", percent)
         notes.error(
-            node, at, f"a place such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}"
+            node,
+            at,
+            f"expected a position such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}",
         )
-        return BAD
+        return INVALID
 
     def schema(self) -> Schema:
         return {
@@ -319,164 +313,160 @@ class Where:
 
 UNTIL = Section(
     "until",
-    "A place in the run, in one of these units.",
-    tuple(Key(unit, SIZE, f"After so many {unit}.") for unit in UNITS),
+    "Position in the run, in one of these units.",
+    tuple(Key(unit, SIZE, f"Number of {unit}.") for unit in UNITS),
 )
 STAGE = Section(
     "stage",
-    "A part of the run with weights of its own; what it does not name is as in the stage before.",
+    "A part of the run with its own weights; unnamed weights carry over from the previous stage.",
     (
-        Key("name", Text(), "What people call it."),
+        Key("name", Text(), "Name, for reports."),
         Key(
             "until",
-            Where(),
-            "Where it ends: a percentage of the horizon, or a number of steps, tokens or samples.",
+            Position(),
+            "End of the stage: a percentage of the horizon, or a number of steps, tokens or samples.",
         ),
-        Key(
-            "weights", Table(Number(least=0)), "Weights of groups and of sources; 0 takes one out."
-        ),
+        Key("weights", Table(Number(least=0)), "Weights of groups and sources; 0 removes one."),
         Key(
             "interpolation",
             Text(INTERPOLATIONS),
-            "step: it has its weights from its beginning on (default); linear, cosine: it reaches "
-            "them at its end.",
+            "step: weights apply from the beginning (default); linear, cosine: they are reached at "
+            "the end.",
         ),
     ),
 )
 HORIZON = Section(
     "horizon",
-    "How long the run is, in one of these units: there the plan, the run and the loader end.",
+    "Length of the run, in one of these units; plan, run and loader end there.",
     (
-        *(Key(unit, SIZE, f"The run takes so many {unit}.") for unit in UNITS),
+        *(Key(unit, SIZE, f"Number of {unit} of the run.") for unit in UNITS),
         Key(
             "epochs",
             Number(above=0),
-            "The run takes as many samples as so many passes over all sources.",
+            "Number of passes over all sources.",
         ),
     ),
 )
 SOURCE = Section(
     "source",
-    "One source of the mixture: files, or a mixture of its own.",
+    "One source of the mixture: files, or a nested mixture.",
     (
         Key(
             "path",
             Items(Text(), one=True),
             "Files, folders, globs, brace ranges; relative to this file.",
         ),
-        Key("format", Text(KINDS), "What the files are; else their names tell."),
-        Key("columns", Items(Text()), "Read only these columns."),
+        Key("format", Text(KINDS), "Format of the files; default: detected from their names."),
+        Key("columns", Items(Text()), "Columns to read."),
         Key(
             "lengths",
             Text(),
-            "The column of token lists that tells how long a sample is, so that packing is "
-            "planned.",
+            "Column of token lists that defines the length of a sample, so that packing is planned.",
         ),
         Key(
             "dtype",
             Text(TOKEN_TYPES),
-            "What the ids of a token store are kept as, where its files do not tell.",
+            "Type of the ids of a token store, if its files do not declare it.",
         ),
         Key(
             "eos",
             COUNT,
-            "The id that ends a document of a token store, where no file beside it tells.",
+            "Id that ends a document of a token store, if no index file declares documents.",
         ),
-        Key("split", SOURCE_SPLIT, "What is held out of it; else as the mixture says."),
-        Key("where", Table(CONDITION), "Only rows whose columns hold these values."),
+        Key("split", SOURCE_SPLIT, "Held-out rows; default: as in the mixture."),
+        Key("where", Table(CONDITION), "Filter: rows whose columns hold these values."),
         Key(
             "slice",
             Items(Bound(), most=3),
-            "Only the rows [start, stop, step], as in Python; bounds in percent too.",
+            "Rows [start, stop, step] as in Python; bounds may be percentages.",
         ),
-        Key("shuffle", SHUFFLE, "The order of its rows; without it, as the mixture says."),
-        Key("tokenise", TOKENISE, "How its text becomes tokens; without it, as the mixture says."),
+        Key("shuffle", SHUFFLE, "Order of the rows; default: as in the mixture."),
+        Key("tokenise", TOKENISE, "Tokenisation; default: as in the mixture."),
         Key(
             "label",
             Text(),
-            "What the files are called where randomness is keyed; without it, the source's name.",
+            "Name of the files in random keys; default: the name of the source.",
         ),
         Key(
             "mixture",
             Raw("mixture"),
-            "Instead of path: a mixture file, or the settings of a mixture.",
+            "Nested mixture in place of path: a mixture file, or its settings.",
         ),
         Key(
             "group",
             Text(),
-            "The group whose weight it shares; its own is relative to the others of that.",
+            "Group whose weight the source shares; weight is then relative within the group.",
         ),
-        Key("weight", Number(least=0), "Its share, relative to the others."),
-        Key("tokens", Number(above=0), "Its share, as the tokens to draw from it over the run."),
-        Key("epochs", Number(above=0), "Its share, as the passes over it to draw over the run."),
+        Key("weight", Number(least=0), "Share, relative to the other sources."),
+        Key("tokens", Number(above=0), "Share, as the tokens to draw over the run."),
+        Key("epochs", Number(above=0), "Share, as the passes to draw over the run."),
         Key(
             "max_epochs",
             Number(above=0),
-            "At most so many passes over it; then the others share its weight.",
+            "Maximum number of passes; then the other sources share its weight.",
         ),
         Key(
             "start",
             COUNT,
-            "It has no weight before this place in the run (in the unit of the schedule).",
+            "Position in the run at which the source begins, in the unit of the schedule.",
         ),
-        Key("stop", COUNT, "It has no weight from this place in the run on."),
+        Key("stop", COUNT, "Position in the run at which the source ends."),
     ),
 )
 _INNER = (
-    Key("sources", Table(Raw("source")), "The sources by name."),
-    Key("seed", Number(whole=True), "The seed of all that is random (default: 0)."),
+    Key("sources", Table(Raw("source")), "Sources by name."),
+    Key("seed", Number(whole=True), "Seed of all random choices (default: 0)."),
     Key(
         "block_size",
         SIZE,
-        "Samples that are permuted once more: counts are exact between blocks only (default: 1).",
+        "Samples per shuffled block; counts are exact at block boundaries (default: 1).",
     ),
-    Key("stop", Text(STOPS), "When a pass ends (default: restart, which is never)."),
-    Key("unit", Text(("samples", "tokens")), "What weights are shares of (default: samples)."),
-    Key("temperature", Number(above=0), "Weights from the sizes: rows ** (1 / temperature)."),
-    Key("max_epochs", Number(above=0), "For the sources that do not say their own."),
+    Key("stop", Text(STOPS), "End of a pass (default: restart, an endless pass)."),
+    Key("unit", Text(("samples", "tokens")), "Unit of the weights (default: samples)."),
+    Key("temperature", Number(above=0), "Derive weights from sizes: rows ** (1 / temperature)."),
+    Key("max_epochs", Number(above=0), "Maximum passes of sources without max_epochs."),
     Key("groups", Table(Number(least=0)), "Weights of groups of sources, relative to each other."),
     Key(
         "group_max_epochs",
         Table(Number(above=0)),
-        "At most so many passes over each source of these groups that does not say its own.",
+        "Maximum passes of sources in these groups, if they have no max_epochs.",
     ),
     Key("schedule", SCHEDULE, "Weights that change over the run."),
-    Key("shuffle", SHUFFLE, "For the sources that do not say their own (default: full)."),
-    Key("tokenise", TOKENISE, "For the sources that do not say their own."),
-    Key("split", SPLIT, "What is held out of the sources that do not say their own."),
+    Key("shuffle", SHUFFLE, "Default for sources without shuffle (default: full)."),
+    Key("tokenise", TOKENISE, "Default for sources without tokenise."),
+    Key("split", SPLIT, "Default for sources without split."),
 )
 NESTED = Section(
     "mixture",
-    "A mixture inside another one; what it does not say is as outside.",
+    "A nested mixture; missing settings come from the outer mixture.",
     _INNER,
     ("sources",),
 )
 MIXTURE = Section(
     "file",
-    "A mixture: which data a training sees, in which shares, and in what form.",
+    "A mixture: the data of a training run, its shares and its form.",
     (
         *_INNER,
         Key(
             "include",
             Items(Text(), one=True),
-            "Files whose settings and sources are taken in; what is here wins.",
+            "Files whose settings and sources are included; settings of this file win.",
         ),
-        Key("stages", Items(STAGE), "Weights by parts of the run, one after the other."),
-        Key("horizon", HORIZON, "How long the run is."),
+        Key("stages", Items(STAGE), "Weights by consecutive parts of the run."),
+        Key("horizon", HORIZON, "Length of the run."),
         Key("pack", PACK, "Rows of equal length."),
         Key(
             "global_batch_size",
             _ROWS,
-            "Samples, or packed rows, that all ranks take together in a training step, on any "
-            "number of ranks.",
+            "Samples or packed rows per training step of all ranks together, for any world size.",
         ),
         Key("batch", BATCH, "Batches."),
         Key(
             "exclude",
             Text(),
-            "A file of samples to leave out, [source, index] in each line; relative to this file.",
+            "File of samples to exclude, one [source, index] per line; relative to this file.",
         ),
-        Key("cache", Text(), "Where indexes and unpacked files are kept; relative to this file."),
+        Key("cache", Text(), "Folder of indexes and unpacked files; relative to this file."),
     ),
     ("sources",),
     bringing="include",
@@ -484,7 +474,7 @@ MIXTURE = Section(
 
 
 def schema() -> Schema:
-    """The JSON Schema (draft 2020-12) of mixture files, for editors.
+    """Return the JSON Schema (draft 2020-12) of mixture files, for editors.
 
     >>> schema()["$schema"]
     'https://json-schema.org/draft/2020-12/schema'

@@ -1,5 +1,4 @@
-"""What a key may hold: each kind reads a node and notes what is wrong with it, and says the same as
-JSON Schema."""
+"""Kinds of values in a mixture file: each validates a node and yields its JSON Schema."""
 
 from __future__ import annotations
 
@@ -15,31 +14,35 @@ from .reading import Node, Notes, Scalar, dotted, scalar_of
 
 Schema = dict[str, Any]
 
-_SHOWN = 80  # characters of a value in an error
+_SHOWN = 80  # characters of a value in a message
 
 
-class _Bad:
-    """What a kind gives for a node that it refused."""
+class _Invalid:
+    """Type of `INVALID`, the result of reading an invalid node."""
 
 
-BAD = _Bad()
+INVALID = _Invalid()
 
 
 class Kind(Protocol):
-    """`read` gives the plain value of a node, or `BAD` after noting why not."""
+    """Protocol of a kind of value.
+
+    `read` returns the plain value of a node; for an invalid node it notes the problem and returns
+    `INVALID`.
+    """
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any: ...
     def schema(self) -> Schema: ...
 
 
-def take(kind: Kind, node: Node, at: str, notes: Notes) -> Any:
-    """What a kind reads; nothing more is noted of a node that is spoiled already."""
-    return BAD if node.spoiled else kind.read(node, at, notes)
+def read_node(kind: Kind, node: Node, at: str, notes: Notes) -> Any:
+    """Read a node; skip nodes whose problem the parser has noted already."""
+    return INVALID if node.spoiled else kind.read(node, at, notes)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text, or one of some words."""
+    """A text, or one of several words."""
 
     choices: tuple[str, ...] = ()
 
@@ -49,10 +52,10 @@ class Text:
             notes.error(
                 node, at, f"{shown(node)} is not one of {known}{near(node.value, self.choices)}"
             )
-            return BAD
+            return INVALID
         if not isinstance(node.value, str):
-            notes.error(node, at, f"a text, not {shown(node)}")
-            return BAD
+            notes.error(node, at, f"expected a text, not {shown(node)}")
+            return INVALID
         return node.value
 
     def schema(self) -> Schema:
@@ -61,8 +64,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number, also as 1e9 or 15T: at least `least`, at most `most`, above `above`, without
-    a fraction."""
+    """A finite number within bounds, also written as 1e9 or 15T.
+
+    The bounds are `least` and `most` (inclusive) and `above` (exclusive); `whole` numbers have no
+    fraction.
+    """
 
     whole: bool = False
     least: float | None = None
@@ -75,8 +81,8 @@ class Number:
         if value is None and self.null:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
-            notes.error(node, at, f"{self._said(value)}, not {shown(node)}")
-            return BAD
+            notes.error(node, at, f"expected {self._expected(value)}, not {shown(node)}")
+            return INVALID
         return int(value) if self.whole else value
 
     def _fits(self, value: float) -> bool:
@@ -88,7 +94,7 @@ class Number:
             and (self.above is None or value > self.above)
         )
 
-    def _said(self, value: Any) -> str:
+    def _expected(self, value: Any) -> str:
         parts = [f"at least {self.least:g}" if self.least is not None else ""]
         large = isinstance(value, int | float) and self.most is not None and value > self.most
         parts += [
@@ -99,8 +105,7 @@ class Number:
         return f"a{' whole' if self.whole else ''} number{' ' + bounds if bounds else ''}"
 
     def schema(self) -> Schema:
-        # The underscore of 1_000_000 and the exponent of 1e9 make texts of numbers for some
-        # editors.
+        # Some editors parse 1_000_000 and 1e9 as strings.
         number: Schema = {"type": "integer" if self.whole else "number"}
         bounds = (("minimum", self.least), ("maximum", self.most), ("exclusiveMinimum", self.above))
         number |= {word: bound for word, bound in bounds if bound is not None}
@@ -117,23 +122,23 @@ _TIMES = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
 def _counted(value: Any) -> Any:
-    """15T as a number; anything else as it is."""
-    found = _COUNTED.fullmatch(value) if isinstance(value, str) and len(value) <= NUMBER else None
-    if found is None:
+    """Parse 15T as a number; return any other value as it is."""
+    match = _COUNTED.fullmatch(value) if isinstance(value, str) and len(value) <= NUMBER else None
+    if match is None:
         return value
-    number = Fraction(found[1].replace("_", "")) * _TIMES[found[2]]
+    number = Fraction(match[1].replace("_", "")) * _TIMES[match[2]]
     return int(number) if number.denominator == 1 else float(number)
 
 
 @dataclass(frozen=True)
 class Flag:
-    """true or false."""
+    """True or false."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, bool):
             return node.value
-        notes.error(node, at, f"true or false, not {shown(node)}")
-        return BAD
+        notes.error(node, at, f"expected true or false, not {shown(node)}")
+        return INVALID
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
@@ -141,12 +146,12 @@ class Flag:
 
 @dataclass(frozen=True)
 class Plain:
-    """Any one value: a text, a number, true, false or null."""
+    """A single value: text, number, true, false or null."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, dict | tuple):
-            notes.error(node, at, f"one value, not {shown(node)}")
-            return BAD
+            notes.error(node, at, f"expected one value, not {shown(node)}")
+            return INVALID
         return node.value
 
     def schema(self) -> Schema:
@@ -164,53 +169,57 @@ class Items:
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         nodes = node.value if isinstance(node.value, tuple) else (node,) if self.one else None
         if nodes is None or isinstance(node.value, dict):
-            notes.error(node, at, f"a list, not {shown(node)}")
-            return BAD
+            notes.error(node, at, f"expected a list, not {shown(node)}")
+            return INVALID
         if not nodes or (self.most and len(nodes) > self.most):
             notes.error(
                 node,
                 at,
-                f"a list of at least one{f' and at most {self.most}' if self.most else ''}",
+                f"expected a list of at least one value{f' and at most {self.most}' if self.most else ''}",
             )
-            return BAD
+            return INVALID
         values = [
-            take(self.of, item, f"{at}[{i}]" if len(nodes) > 1 else at, notes)
+            read_node(self.of, item, f"{at}[{i}]" if len(nodes) > 1 else at, notes)
             for i, item in enumerate(nodes)
         ]
-        return BAD if BAD in values else tuple(values)
+        return INVALID if INVALID in values else tuple(values)
 
     def schema(self) -> Schema:
-        many: Schema = {"type": "array", "items": self.of.schema(), "minItems": 1}
+        list_schema: Schema = {"type": "array", "items": self.of.schema(), "minItems": 1}
         if self.most:
-            many["maxItems"] = self.most
-        return {"anyOf": [self.of.schema(), many]} if self.one else many
+            list_schema["maxItems"] = self.most
+        return {"anyOf": [self.of.schema(), list_schema]} if self.one else list_schema
 
 
 @dataclass(frozen=True)
 class Table:
-    """Names of the user's choice, each with a value of one kind; names that are numbers have a
-    `pattern`."""
+    """A mapping of user-chosen names to values of one kind.
+
+    Names that are numbers have a `pattern`.
+    """
 
     of: Kind
     pattern: str = ""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
-            notes.error(node, at, f"names with their values, not {shown(node)}")
-            return BAD
+            notes.error(node, at, f"expected names with values, not {shown(node)}")
+            return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
                 re.fullmatch(self.pattern, name) and _in_reach(scalar_of(name))
             ):
                 notes.error(
-                    child, dotted(at, name), f"a whole number of at least 0, not {name[:_SHOWN]!r}"
+                    child,
+                    dotted(at, name),
+                    f"expected a whole number of at least 0, not {name[:_SHOWN]!r}",
                 )
-                return BAD
-        found = {
-            name: take(self.of, child, dotted(at, name), notes)
+                return INVALID
+        values = {
+            name: read_node(self.of, child, dotted(at, name), notes)
             for name, child in node.value.items()
         }
-        return BAD if BAD in found.values() else found
+        return INVALID if INVALID in values.values() else values
 
     def schema(self) -> Schema:
         if self.pattern:
@@ -228,7 +237,7 @@ def _in_reach(value: Scalar) -> bool:
 
 @dataclass(frozen=True)
 class Raw:
-    """A node that is read further elsewhere; the schema says what it may be."""
+    """A node that the caller reads; the schema refers to the definition `said`."""
 
     said: str
 
@@ -242,7 +251,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a section, and one line about it."""
+    """A key of a section, with a line of documentation."""
 
     name: str
     kind: Kind
@@ -251,8 +260,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """Known keys with their values; with `short`, a single value of another kind may stand for it.
-    What is needed may come from the files that the key `bringing` names.
+    """A mapping with known keys; a value of the kind `short` may stand for it.
+
+    Files named under the key `bringing` may provide the needed keys.
     """
 
     name: str
@@ -263,54 +273,53 @@ class Section:
     bringing: str | None = None
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        """A dict of the keys given; refused keys are left out, so that the others are still looked
-        at."""
+        """Read the known keys; omit invalid ones, so that all keys are checked."""
         if not isinstance(node.value, dict):
             if self.short is not None:
                 return self.short.read(node, at, notes)
             notes.error(
                 node,
                 at,
-                f"settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}",
+                f"expected settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}",
             )
-            return BAD
+            return INVALID
         known = {key.name: key for key in self.keys}
-        out: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, child in node.value.items():
-            here = dotted(at, name)
+            key_path = dotted(at, name)
             if name not in known:
-                few = len(notes.problems) < PROBLEMS
-                hint = near(name, known) if few else ""
+                few_problems = len(notes.problems) < PROBLEMS
+                hint = near(name, known) if few_problems else ""
                 notes.error(
-                    child, here, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
+                    child, key_path, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
                 )
                 continue
-            value = take(known[name].kind, child, here, notes)
-            if value is not BAD:
-                out[name] = value
+            value = read_node(known[name].kind, child, key_path, notes)
+            if value is not INVALID:
+                values[name] = value
         for name in self.needed:
             if name not in node.value:
                 notes.error(node, at, f"{name!r} is missing")
-        return out
+        return values
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self.name}"}
 
     def full_schema(self) -> Schema:
-        """The definition that `schema` refers to."""
+        """Return the definition that `schema` refers to."""
         keys = {key.name: {"description": key.doc, **key.kind.schema()} for key in self.keys}
-        whole: Schema = {"type": "object", "additionalProperties": False, "properties": keys}
-        if self.bringing:  # looked at before the files that it names are
-            whole["anyOf"] = [{"required": list(self.needed)}, {"required": [self.bringing]}]
+        definition: Schema = {"type": "object", "additionalProperties": False, "properties": keys}
+        if self.bringing:  # an included file may hold the required keys
+            definition["anyOf"] = [{"required": list(self.needed)}, {"required": [self.bringing]}]
         elif self.needed:
-            whole["required"] = list(self.needed)
+            definition["required"] = list(self.needed)
         if self.short is not None:
-            return {"description": self.doc, "anyOf": [self.short.schema(), whole]}
-        return {"description": self.doc, **whole}
+            return {"description": self.doc, "anyOf": [self.short.schema(), definition]}
+        return {"description": self.doc, **definition}
 
 
 def shown(node: Node) -> str:
-    """A node in an error."""
+    """Format a node for a message."""
     if isinstance(node.value, dict):
         return "names with values"
     if isinstance(node.value, tuple) or node.value is None:

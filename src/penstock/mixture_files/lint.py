@@ -1,5 +1,6 @@
-"""All that is wrong or looks wrong in a mixture file, in one go. Files are listed, footers and
-first lines read, no data is.
+"""Lint for mixture files: errors and suspicious settings, without reading data.
+
+It lists files, and reads footers and first lines only.
 """
 
 from __future__ import annotations
@@ -26,22 +27,25 @@ from ..sources.tokens.forms import Ids, form_of
 from ..stores import located
 from .build import ENDS, build, schedule_of, token_of, tokenizers_of
 from .check import parse
-from .footers import RowGroups, first_of, footers, ids_in, lines
+from .footers import RowGroups, count_indexed_lines, first_row_columns, list_dtype, read_footers
 from .model import MixtureFile, SourceEntry
 from .readers import Readers
 from .reading import Node, Notes, Problem, granted
-from .stages import staged
+from .stages import stage_schedule
 
 MOST_EPOCHS = 4.0
-"""Passes over one source beyond which a run is warned of: up to about four, repeated text is worth
-nearly as much as new text (Muennighoff et al., 2023)."""
+"""Passes over one source beyond which lint warns.
+
+Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al.,
+2023).
+"""
 
 HELD = 256 << 20
 """Bytes of decoded row groups that stay in memory."""
 
 _ROUND = (1.0, 100.0)
-_FEW_ROWS = 8  # of a source that is probably cut off
-_TIMES = 20  # times what a row takes that are read for it
+_FEW_ROWS = 8  # a source with fewer rows is probably truncated
+_READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
 
 
 def lint(
@@ -50,24 +54,31 @@ def lint(
     readers: Readers | None = None,
     allow: Collection[str] = (),
 ) -> list[Problem]:
-    """Everything that is wrong or looks wrong in a mixture file, in the order of its lines.
+    """Report errors and suspicious settings of a mixture file, in the order of its lines.
 
-    Errors are what `ps.load` refuses; warnings load, and probably mean something else: a weight of
-    0, a source that is never reached, one that is read more than `most_epochs` times over the
-    horizon, two sources with one file, rows that are held out here and trained on there. With the
-    same `readers`, files are compared with those looked at before. `allow` means the same as in
-    `ps.load`.
+    Errors are problems that make `ps.load` fail. Warnings load, but probably mean something else: a
+    weight of 0, a source that is never reached or read more than `most_epochs` times over the
+    horizon, two sources with one file, rows that one source holds out and another trains on.
+
+    Args:
+        path: A mixture file.
+        most_epochs: Number of passes over one source beyond which lint warns.
+        readers: Files of mixtures that were linted before, to compare with.
+        allow: Rights of a file from a URL, as in `ps.load`.
+
+    Returns:
+        The problems.
     """
     notes = Notes(allow=granted(allow))
     model = parse(path, notes)
     if model is not None:
-        look = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
+        linter = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
         try:
             with storage(path):
-                look.mixture(model, "", 1.0, model.run)
-                look.ends(model)
-                look.tokens(model)
-                look.whole(model)
+                linter.check_mixture(model, "", 1.0, model.run)
+                linter.check_special_tokens(model)
+                linter.check_dtypes(model)
+                linter.check_build(model)
         except StorageError as error:
             notes.problems.append(Problem(str(path), 1, "", "error", redacted(str(error))))
     return sorted(set(notes.problems))
@@ -75,6 +86,8 @@ def lint(
 
 @dataclass
 class _Lint:
+    """Checks of one mixture file."""
+
     notes: Notes
     most: float
     file: str
@@ -86,41 +99,45 @@ class _Lint:
     def wrong(self) -> bool:
         return any(problem.severity == "error" for problem in self.notes.problems)
 
-    def mixture(
+    def check_mixture(
         self, model: MixtureFile, at: str, share: float, run: tuple[str, int] | None
     ) -> None:
-        """One mixture, drawn from for `share` of the run."""
-        self.sums(model, at)
-        self.amounts(model, at)
+        """Check a mixture that receives `share` of the run."""
+        self.check_sums(model, at)
+        self.check_amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
-        shares = self.shares(model, at, samples)
+        shares = self.known_shares(model, at, samples)
         if run is not None and samples is None and not at and model.unit != "tokens":
             node = model.marks["horizon"]
-            said = "the horizon counts tokens, the weights count samples: epochs over the run were not checked"
-            self.notes.problems.append(Problem(node.file, node.line, "horizon", "note", said))
+            message = "the horizon counts tokens, the weights count samples: epochs over the run were not checked"
+            self.notes.problems.append(Problem(node.file, node.line, "horizon", "note", message))
         weighted = any(source.weight is not None for source in model.sources)
         for source in model.sources:
-            here = f"{at}sources.{source.name}"
-            self.weight(source, here, shares, run, model)
-            unsaid = source.weight is None and weighted and not model.groups and not model.stages
-            mine = None if shares is None or unsaid else shares.get(source.name, 0.0)
+            key = f"{at}sources.{source.name}"
+            self.check_weight(source, key, shares, run, model)
+            no_weight = source.weight is None and weighted and not model.groups and not model.stages
+            source_share = None if shares is None or no_weight else shares.get(source.name, 0.0)
             if source.mixture is not None:
-                inner = source.mixture.inside(model)
-                self.mixture(
-                    inner, f"{here}.mixture.", share * (mine or 0.0), run if mine else None
+                nested = source.mixture.inside(model)
+                self.check_mixture(
+                    nested,
+                    f"{key}.mixture.",
+                    share * (source_share or 0.0),
+                    run if source_share else None,
                 )
                 continue
-            rows = self.files(source, model, here)
+            rows = self.check_files(source, model, key)
             self.outlined &= rows is not None
-            if rows is not None and mine is not None and samples is not None:
-                self.epochs(source, model, here, mine * samples, rows)
-            self.tokenizer(source, model, here)
+            if rows is not None and source_share is not None and samples is not None:
+                self.check_epochs(source, model, key, source_share * samples, rows)
+            self.check_tokenizer(source, model, key)
             if model.tokenise or source.tokenise:
                 self.stored[source.name] = str(TOKENS)
 
     # ------------------------------------------------------------ weights
 
-    def sums(self, model: MixtureFile, at: str) -> None:
+    def check_sums(self, model: MixtureFile, at: str) -> None:
+        """Warn if weights nearly sum to 1 or 100."""
         weights = [source.weight for source in model.sources if source.weight is not None]
         total = fsum(weights)
         for whole in _ROUND:
@@ -129,11 +146,13 @@ class _Lint:
                 and 0 < abs(total - whole) <= whole / 10
                 and abs(total - whole) > whole * 1e-6
             ):
-                said = f"the weights sum to {total:g}, not {whole:g}; they are relative, but is one of them wrong?"
-                self.notes.warn(model.marks.get("sources", model.marks[""]), f"{at}sources", said)
+                message = f"the weights sum to {total:g}, not {whole:g}; weights are relative, but check them"
+                self.notes.warn(
+                    model.marks.get("sources", model.marks[""]), f"{at}sources", message
+                )
 
-    def amounts(self, model: MixtureFile, at: str) -> None:
-        """Amounts of tokens against the horizon."""
+    def check_amounts(self, model: MixtureFile, at: str) -> None:
+        """Compare amounts of tokens with the horizon."""
         given = [source.tokens for source in model.sources if source.tokens is not None]
         if not given or model.unit != "tokens" or model.run is None or model.run[0] != "tokens":
             return
@@ -143,17 +162,19 @@ class _Lint:
             self.notes.error(
                 node,
                 f"{at}horizon",
-                f"the amounts come to {total:,.0f} tokens, more than the horizon",
+                f"the amounts sum to {total:,.0f} tokens, more than the horizon",
             )
         elif all_ and abs(total - horizon) > horizon / 100:
-            said = f"the amounts come to {total:,.0f} tokens and the run takes {horizon:,}: each is drawn in proportion"
-            self.notes.warn(node, f"{at}horizon", said)
+            message = (
+                f"the amounts sum to {total:,.0f} tokens, but the run takes {horizon:,}: all are "
+                "scaled in proportion"
+            )
+            self.notes.warn(node, f"{at}horizon", message)
 
-    def shares(
+    def known_shares(
         self, model: MixtureFile, at: str, samples: float | None
     ) -> Mapping[str, float] | None:
-        """The share of each source in the samples over the run, where it can be told without
-        reading."""
+        """Return the share of each source over the run, if it is known without reading data."""
         if model.unit == "tokens" or model.temperature is not None:
             return None
         if any(source.tokens or source.epochs for source in model.sources):
@@ -164,10 +185,10 @@ class _Lint:
         ):
             return None
         points = model.schedule.points if model.schedule else ()
-        presence = any(
+        has_bounds = any(
             source.start is not None or source.stop is not None for source in model.sources
         )
-        if not points and not presence and not model.stages:
+        if not points and not has_bounds and not model.stages:
             grouped = model.groups or any(source.group for source in model.sources)
             return None if grouped and self.wrong else model.shares()
         if any(set(weights) != set(model.names) for _, weights in points) or (
@@ -175,39 +196,41 @@ class _Lint:
         ):
             return None
         if model.stages and model.run is None and model.horizon is not None:
-            return None  # of passes: only the data tells how long the run is
+            return None  # the length of a run in passes depends on the data
         try:
             if model.stages:
-                made = staged(model, model.own_weights(), model.run)
+                schedule = stage_schedule(model, model.own_weights(), model.run)
             else:
-                made = schedule_of(
+                schedule = schedule_of(
                     model, points or ((0, model.grouped(model.own_weights(), model.groups or {})),)
                 )
-            spans = made.spans(model.names)
+            spans = schedule.spans(model.names)
         except PenstockError as error:
             if not self.wrong:
                 self.notes.error(
                     model.marks.get("schedule", model.marks[""]), f"{at}schedule", str(error)
                 )
             return None
-        if made.unit != "samples" or samples is None:
+        if schedule.unit != "samples" or samples is None:
             return None
         total = np.zeros(len(model.names))
         for span in spans:
             end = samples if span.end is None else min(span.end, samples)
             if end > span.begin:
                 length = max(1, span.target - span.origin)
-                far = np.asarray(
+                fractions = np.asarray(
                     [(span.begin - span.origin) / length, (end - span.origin) / length]
                 )
-                both = span.first + (span.last - span.first) * (
-                    far[:, None] if not span.constant else far[:, None] * 0
+                weights_at_ends = span.first + (span.last - span.first) * (
+                    fractions[:, None] if not span.constant else fractions[:, None] * 0
                 )
-                sums = both.sum(axis=1, keepdims=True)
-                total += (both / np.where(sums > 0, sums, 1.0)).mean(axis=0) * (end - span.begin)
+                sums = weights_at_ends.sum(axis=1, keepdims=True)
+                total += (weights_at_ends / np.where(sums > 0, sums, 1.0)).mean(axis=0) * (
+                    end - span.begin
+                )
         return dict(zip(model.names, (total / samples).tolist(), strict=True))
 
-    def weight(
+    def check_weight(
         self,
         source: SourceEntry,
         at: str,
@@ -218,12 +241,16 @@ class _Lint:
         warn = self.notes.warn
         points = model.schedule.points if model.schedule else ()
         if source.zero and not any(stage.weights.get(source.name) for stage in model.stages):
-            warn(_mark(source, "weight"), f"{at}.weight", "its weight is 0: it is never read")
+            warn(
+                _node_of(source, "weight"),
+                f"{at}.weight",
+                "the weight is 0: the source is never read",
+            )
         elif points and not any(weights.get(source.name) for _, weights in points):
             warn(
                 source.marks[""],
                 at,
-                "its weight is 0 in every point of the schedule: it is never read",
+                "the weight is 0 in every point of the schedule: the source is never read",
             )
         elif (
             run is not None
@@ -232,116 +259,125 @@ class _Lint:
             and not shares.get(source.name)
         ):
             warn(
-                _mark(source, "start"),
+                _node_of(source, "start"),
                 f"{at}.start",
-                f"it starts at {source.start:,}, after the horizon",
+                f"the source starts at {source.start:,}, after the horizon",
             )
         if source.epochs is not None and source.epochs > self.most and model.cap(source) is None:
             warn(
-                _mark(source, "epochs"),
+                _node_of(source, "epochs"),
                 f"{at}.epochs",
-                f"it is read {source.epochs:g} times over the run",
+                f"the source is read {source.epochs:g} times over the run",
             )
 
-    def epochs(
+    def check_epochs(
         self, source: SourceEntry, model: MixtureFile, at: str, draws: float, rows: int
     ) -> None:
         cap, passes, node = model.cap(source), draws / rows if rows else 0.0, source.marks[""]
         if rows == 0 and draws:
-            self.notes.error(node, at, "it is empty; leave it out, or give it weight 0")
+            self.notes.error(node, at, "the source is empty; remove it, or give it weight 0")
         elif cap is not None and passes > cap:
-            said = f"it would be read {passes:.1f} times over the run and is used up after {cap:g}"
-            self.notes.problems.append(Problem(node.file, node.line, at, "note", said))
+            message = (
+                f"its share needs {passes:.1f} passes over the run, but it is used up after {cap:g}"
+            )
+            self.notes.problems.append(Problem(node.file, node.line, at, "note", message))
         elif cap is None and passes > self.most and model.stop in (None, "restart"):
-            said = f"it is read about {passes:.1f} times over the run ({rows:,} rows)"
-            self.notes.warn(node, at, f"{said}: lower its weight, or cap it with max_epochs")
+            message = f"the source is read about {passes:.1f} times over the run ({rows:,} rows)"
+            self.notes.warn(node, at, f"{message}: lower its weight, or cap it with max_epochs")
         elif 0 < draws < 1:
-            self.notes.warn(node, at, f"its share of the run is less than one sample ({draws:.2g})")
+            self.notes.warn(node, at, f"the share of the run is less than one sample ({draws:.2g})")
 
     # ------------------------------------------------------------ files
 
-    def files(self, source: SourceEntry, model: MixtureFile, at: str) -> int | None:
-        """The rows of a source, as far as they are known without reading it."""
+    def check_files(self, source: SourceEntry, model: MixtureFile, at: str) -> int | None:
+        """Return the rows of a source, as far as they are known without reading data."""
         if not source.path:
             return None
-        node = _mark(source, "path")
+        node = _node_of(source, "path")
         try:
             if plugin_format(source.path, source.format) or (
                 len(source.path) == 1 and of_its_own(source.path[0])
             ):
                 return None
             split = source.split if isinstance(source.split, str) else None
-            found = find(
+            paths = find(
                 source.path if split is None else [part(one, split) for one in source.path]
             )
-            kind = one_format(found, source.format)
+            file_format = one_format(paths, source.format)
         except PenstockError as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
-        for path in found:
-            if said := self.readers.meet(path, source, model, self.file, at):
-                self.notes.warn(node, f"{at}.path", said)
+        for path in paths:
+            if message := self.readers.add(path, source, model, self.file, at):
+                self.notes.warn(node, f"{at}.path", message)
                 break
-        if kind in ("jsonl", "text"):
+        if file_format in ("jsonl", "text"):
             if source.lengths:
-                said = "files of lines do not tell the lengths of a column: count them with tokenise: {counted: true}"
-                self.notes.error(_mark(source, "lengths"), f"{at}.lengths", said)
-            if kind == "jsonl" and (has := first_of(found[0])):
-                self.columns(
-                    source, model, has, at, "the first row has no {column!r}{near}; it has {has}"
+                message = "line-based files do not store lengths: count tokens with tokenise: {counted: true}"
+                self.notes.error(_node_of(source, "lengths"), f"{at}.lengths", message)
+            if file_format == "jsonl" and (row_columns := first_row_columns(paths[0])):
+                self.check_columns(
+                    source,
+                    model,
+                    row_columns,
+                    at,
+                    "the first row has no {column!r}{near}; it has {has}",
                 )
-            return _sliced(source, model, lines(found, kind, model.cache))
-        if kind == "tokens":
-            with suppress(
-                PenstockError, OSError
-            ):  # what is wrong with it is told when it is opened
-                self.stored[source.name] = form_of(found[0], Ids(source.dtype)).dtype.name
-        if kind not in ("parquet", "arrow"):
+            return _remaining_rows(
+                source, model, count_indexed_lines(paths, file_format, model.cache)
+            )
+        if file_format == "tokens":
+            with suppress(PenstockError, OSError):  # opening the source reports the problem
+                self.stored[source.name] = form_of(paths[0], Ids(source.dtype)).dtype.name
+        if file_format not in ("parquet", "arrow"):
             return None
-        self.listed(source, found[0], kind)
+        self.record_dtype(source, paths[0], file_format)
         try:
-            rows, columns, slow = footers(tuple(found), kind, source.columns)
+            rows, columns, row_groups = read_footers(tuple(paths), file_format, source.columns)
         except (PenstockError, OSError) as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
-        self.columns(source, model, columns, at)
-        if slow is not None:
-            self.slow(source, model, slow, at)
+        self.check_columns(source, model, columns, at)
+        if row_groups is not None:
+            self.check_shuffle(source, model, row_groups, at)
         if 0 < rows < _FEW_ROWS:
             self.notes.warn(
-                node, at, f"it has only {rows} {'row' if rows == 1 else 'rows'}: is this all of it?"
+                node,
+                at,
+                f"the source has only {rows} {'row' if rows == 1 else 'rows'}: is it truncated?",
             )
-        return _sliced(source, model, rows)
+        return _remaining_rows(source, model, rows)
 
-    def listed(self, source: SourceEntry, path: Path, kind: str) -> None:
-        """The dtype of the ids in the only column of lists of integers, or in that of `lengths`."""
+    def record_dtype(self, source: SourceEntry, path: Path, kind: str) -> None:
+        """Store the token dtype of a column of integer lists (the only column, or `lengths`)."""
         with suppress(PenstockError, OSError):
             column = source.lengths or (
                 source.columns[0] if source.columns and len(source.columns) == 1 else None
             )
-            if dtype := ids_in(path, kind, column):
+            if dtype := list_dtype(path, kind, column):
                 self.stored[source.name] = dtype
 
-    def slow(self, source: SourceEntry, model: MixtureFile, groups: RowGroups, at: str) -> None:
-        """A shuffle of single rows of Parquet decodes a row group for each of them, unless they all
-        stay in memory."""
+    def check_shuffle(
+        self, source: SourceEntry, model: MixtureFile, groups: RowGroups, at: str
+    ) -> None:
+        """Warn if a full shuffle decodes a Parquet row group for every row."""
         how, key = source.shuffle or model.shuffle, "shuffle" if source.shuffle else ""
         if (
             groups.bytes <= HELD
-            or groups.each < _TIMES * groups.row
+            or groups.each < _READ_AMPLIFICATION * groups.row
             or (how is not None and how.kind != "full")
         ):
             return
         if how is not None and (how.rows is not None or how.buckets is not None):
             return
-        said = (
-            f"shuffled row by row it reads about {_size(groups.each)} a sample, a row group for "
-            f"{_size(groups.row)}: "
-            f"shuffle: {{rows: {groups.rows}, window: 8}} reads it group by group"
+        message = (
+            f"a full shuffle reads about {_size(groups.each)} a sample, a row group for "
+            f"{_size(groups.row)}: shuffle: {{rows: {groups.rows}, window: 8}} reads it group by "
+            "group"
         )
-        self.notes.warn(_mark(source, key or "path"), f"{at}.{key or 'path'}", said)
+        self.notes.warn(_node_of(source, key or "path"), f"{at}.{key or 'path'}", message)
 
-    def columns(
+    def check_columns(
         self,
         source: SourceEntry,
         model: MixtureFile,
@@ -349,8 +385,10 @@ class _Lint:
         at: str,
         perhaps: str | None = None,
     ) -> None:
-        """Columns that are not there, or, where the first row alone was looked at, are `perhaps`
-        not."""
+        """Report missing columns.
+
+        `perhaps` is the message if only the first row was read, so that the column may exist.
+        """
         asked = [("columns", column) for column in source.columns or ()]
         asked += [("where", column) for column in source.where or {}]
         split = source.splitting(model)
@@ -360,10 +398,12 @@ class _Lint:
         form = perhaps or "there is no column {column!r}{near}; the columns are {has}"
         for key, column in asked:
             if column not in has:
-                said = form.format(column=column, near=near(column, has), has=", ".join(has[:20]))
-                note(_mark(source, key), f"{at}.{key}", said)
+                message = form.format(
+                    column=column, near=near(column, has), has=", ".join(has[:20])
+                )
+                note(_node_of(source, key), f"{at}.{key}", message)
 
-    def tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
+    def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
         own = source.tokenise
         tokenise, marks, key = (
             (own, source.marks, f"{at}.tokenise")
@@ -372,13 +412,14 @@ class _Lint:
         )
         if tokenise and "tokenise" in marks and tokenise.tokenizer.endswith(".json"):
             if not located(tokenise.tokenizer).is_file():
-                said = f"there is no tokenizer {tokenise.tokenizer!r}"
-                self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
+                message = f"there is no tokenizer file {tokenise.tokenizer!r}"
+                self.notes.error(marks["tokenise"], f"{key}.tokenizer", message)
 
-    def whole(self, model: MixtureFile) -> None:
-        """Report problems of the mixture as a whole, if it opens without reading data: empty
-        sources, caps below one sample, rows to leave out that do not exist, stages that end before
-        the ones before them.
+    def check_build(self, model: MixtureFile) -> None:
+        """Report problems of the mixture as a whole, if it opens without reading data.
+
+        These are empty sources, caps below one sample, excluded rows that do not exist, and stages
+        that end before earlier ones.
         """
         leaves = [source for _, source in model.leaves()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
@@ -400,8 +441,8 @@ class _Lint:
         except PenstockError as error:
             self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
 
-    def tokens(self, model: MixtureFile) -> None:
-        """Sources whose tokens are stored in several dtypes, where rows are packed of them."""
+    def check_dtypes(self, model: MixtureFile) -> None:
+        """Note sources whose tokens have different dtypes, if their rows are packed."""
         if model.pack is None or len(set(self.stored.values())) < 2:
             return
         node, dtype = (
@@ -411,14 +452,16 @@ class _Lint:
         wide = [
             name for name, stored in self.stored.items() if not np.can_cast(np.dtype(stored), dtype)
         ]
-        said = f"the sources store their tokens as {said_of(self.stored)}; rows are {dtype}"
+        message = f"the sources store their tokens as {said_of(self.stored)}; rows are {dtype}"
         if wide:
-            said += f", and an id of {', '.join(wide)} that {dtype} does not hold is an error when it is read"
-        self.notes.problems.append(Problem(node.file, node.line, "pack", "note", said))
+            message += f", and reading an id of {', '.join(wide)} beyond {dtype} is an error"
+        self.notes.problems.append(Problem(node.file, node.line, "pack", "note", message))
 
-    def ends(self, model: MixtureFile) -> None:
-        """Tokens around packed documents that the tokenizer does not know; one on a hub is not
-        asked."""
+    def check_special_tokens(self, model: MixtureFile) -> None:
+        """Report tokens around packed documents that the tokenizer lacks.
+
+        Tokenizers on a hub are not downloaded.
+        """
         if all(located(name).is_file() for name in tokenizers_of(model)):
             for option in ENDS:
                 try:
@@ -429,23 +472,23 @@ class _Lint:
                     )
 
 
-def _mark(source: SourceEntry, key: str) -> Node:
+def _node_of(source: SourceEntry, key: str) -> Node:
     return source.marks.get(key, source.marks[""])
 
 
-def _sliced(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | None:
-    """The rows that are left of a source; about, where a split goes by values."""
+def _remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | None:
+    """Return the rows that slice and split leave; approximate if a split goes by values."""
     if rows is None:
         return None
-    left = len(range(rows)[slice(*source.rows(rows))]) if source.slice else rows
+    remaining = len(range(rows)[slice(*source.rows(rows))]) if source.slice else rows
     if (split := source.splitting(model)) is None:
-        return left
+        return remaining
     share = (
-        fraction_of(split.held_out, "split({})") * left
+        fraction_of(split.held_out, "split({})") * remaining
         if isinstance(split.held_out, str | float)
         else split.held_out
     )
-    return int(share) if split.part == "held_out" else left - int(share)
+    return int(share) if split.part == "held_out" else remaining - int(share)
 
 
 def _size(size: float) -> str:

@@ -1,5 +1,7 @@
-"""A mixture file, read: frozen descriptions with the places they came from. Nothing here touches
-data."""
+"""Descriptions of mixture files: frozen dataclasses with the lines they were read from.
+
+Nothing here touches data.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ _RUN = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
 Part: TypeAlias = Literal["train", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Where = Mapping[str, Any]
-"""Column -> a tuple of allowed values, or the settings of a range (min, max, above, below, not)."""
+"""Column -> a tuple of allowed values, or a range (min, max, above, below, not)."""
 
 
 @dataclass(frozen=True)
 class Shuffling:
-    """How the rows of a source are ordered: full, none, blocks of `rows` within windows of `window`
-    blocks, or dealt into `buckets` of so many rows.
+    """Order of the rows of a source.
+
+    `kind` is "full", "none", "block" (blocks of `rows` within windows of `window` blocks) or
+    "buckets" (buckets of `buckets` rows).
     """
 
     kind: str = "full"
@@ -39,8 +43,10 @@ class Shuffling:
 
 @dataclass(frozen=True)
 class Tokenising:
-    """How a text field becomes tokens. `tokenizer` is a path where there is such a file, else a
-    name on a hub. Tokens that are `counted` are known of every row ahead.
+    """Tokenisation of a text field.
+
+    `tokenizer` is a path if the file exists, else a name on a hub. If `counted`, the number of
+    tokens of every row is known in advance.
     """
 
     tokenizer: str
@@ -51,7 +57,7 @@ class Tokenising:
 
 @dataclass(frozen=True)
 class Splitting:
-    """What is held out, a share ("0.5%") or a number of rows, and which part is read."""
+    """Rows to hold out, a share ("0.5%") or a number, and the part to read."""
 
     held_out: str | float
     by: SplitBy = "hash"
@@ -62,8 +68,9 @@ class Splitting:
 
 @dataclass(frozen=True)
 class Batching:
-    """Batches of `size`; `ranks` take one each in a training step. `over_ranks`: `size` is that of
-    all ranks together, however many they are.
+    """Batches of `size` rows; `ranks` take one each in a training step.
+
+    With `over_ranks`, `size` counts the rows of all ranks together, for any world size.
     """
 
     size: int
@@ -75,7 +82,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the run: so many "samples", "tokens" or "steps", or "percent" of the horizon."""
+    """A position in the run: a number of "samples", "tokens" or "steps", or "percent"."""
 
     unit: Clock | Literal["percent"]
     number: float
@@ -83,8 +90,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run: weights of groups and sources, where it ends, and how its weights are
-    reached."""
+    """A part of the run: weights of groups and sources, its end, and the interpolation."""
 
     weights: Mapping[str, float] = field(default_factory=dict[str, float])
     until: Place | None = None
@@ -94,7 +100,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Scheduling:
-    """Weights over the run: place -> source -> weight. Without points, those of the sources."""
+    """Weights over the run: position -> source -> weight; empty points mean constant weights."""
 
     unit: Clock = "samples"
     interpolation: Interpolation | tuple[Interpolation, ...] = "step"
@@ -103,8 +109,7 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """One source as the file describes it. Either `path` or `mixture` says where its samples come
-    from."""
+    """A source as the file describes it; its samples come from `path` or from `mixture`."""
 
     name: str
     path: tuple[str, ...] = ()
@@ -116,7 +121,7 @@ class SourceEntry:
     split: str | Splitting | None = None
     where: Where | None = None
     slice: tuple[int | str | None, ...] | None = None
-    """Bounds as Python's, or `80%` of the rows."""
+    """Bounds as in Python, or percentages such as `80%`."""
     shuffle: Shuffling | None = None
     tokenise: Tokenising | None = None
     label: str | None = None
@@ -129,39 +134,39 @@ class SourceEntry:
     start: int | None = None
     stop: int | None = None
     marks: Mapping[str, Node] = field(default_factory=dict[str, Node], compare=False, repr=False)
-    """Key -> where it stands; "" is the source itself."""
+    """Key -> the node in the file; the key "" is the source itself."""
 
     @property
     def shares(self) -> list[str]:
-        """The keys in the file that say its share; one at most, where the file is right."""
+        """The keys in the file that define the share; a valid file has at most one."""
         return [key for key in SHARES if key in self.marks]
 
     def splitting(self, mixture: MixtureFile) -> Splitting | None:
-        """What is held out of it, as it says or the mixture does."""
+        """Return the split of the source, or else of the mixture."""
         return self.split if isinstance(self.split, Splitting) else mixture.split
 
     def rows(self, size: int) -> tuple[int | None, ...]:
-        """Its slice in whole rows of so many: a percentage is rounded down.
+        """Return the slice as row numbers of `size` rows; percentages are rounded down.
 
         >>> SourceEntry("a", slice=("10%", "80%")).rows(55)
         (5, 44)
         """
         bounds = self.slice or (None,)
-        found = tuple(
-            floor(Fraction(one.rstrip(" %")) * size / 100) if isinstance(one, str) else one
-            for one in bounds
+        rows = tuple(
+            floor(Fraction(bound.rstrip(" %")) * size / 100) if isinstance(bound, str) else bound
+            for bound in bounds
         )
-        return (None, *found) if len(found) == 1 else found
+        return (None, *rows) if len(rows) == 1 else rows
 
     @property
     def zero(self) -> bool:
-        """Whether it is never drawn from by its own weight."""
+        """True if the weight of the source itself is 0."""
         return self.weight == 0
 
 
 @dataclass(frozen=True)
 class MixtureFile:
-    """A mixture as its file describes it, all paths absolute. What is `None` was not said.
+    """A mixture as its file describes it, with absolute paths; None marks missing settings.
 
     >>> model = MixtureFile((SourceEntry("code", ("/data/code",), weight=3), SourceEntry("text", weight=1)))
     >>> model.names, model.shares()
@@ -183,22 +188,21 @@ class MixtureFile:
     tokenise: Tokenising | None = None
     split: Splitting | None = None
     horizon: tuple[str, float] | None = None
-    """Unit ("samples", "steps", "tokens" or "epochs") and number; only epochs need not be whole."""
+    """Unit ("samples", "steps", "tokens" or "epochs") and number; only epochs may be fractional."""
     pack: Mapping[str, Any] | None = None
     batch: Batching | None = None
     exclude: str | None = None
-    """A file of the keys of samples that are left out."""
+    """A file with the keys of excluded samples."""
     cache: str | None = None
     marks: Mapping[str, Node] = field(default_factory=dict[str, Node], compare=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sources, in the order of the file."""
+        """Names of the sources, in the order of the file."""
         return tuple(source.name for source in self.sources)
 
     def leaves(self, above: str = "") -> Iterator[tuple[str, SourceEntry]]:
-        """Every source that reads files, with its name as samples show it ("web/news" for one of a
-        nested mixture)."""
+        """Yield every source of files with its full name, such as "web/news" in a nested mixture."""
         for source in self.sources:
             if source.mixture is None:
                 yield above + source.name, source
@@ -206,7 +210,7 @@ class MixtureFile:
                 yield from source.mixture.leaves(f"{above}{source.name}/")
 
     def inside(self, outer: MixtureFile) -> MixtureFile:
-        """A nested mixture with what it does not say itself taken from the one around it."""
+        """Return a nested mixture with missing settings taken from the outer one."""
         return replace(
             self,
             seed=outer.seed if self.seed is None else self.seed,
@@ -220,18 +224,17 @@ class MixtureFile:
         )
 
     def held_out(self) -> MixtureFile:
-        """What is held out of all sources, each sample once, evenly mixed: nothing of how the run
-        is meant to go."""
+        """Return the mixture of all held-out parts, each sample once, without the run's settings."""
         sources = list[SourceEntry]()
         for source in self.sources:
-            plain = replace(
+            unweighted = replace(
                 source, **dict.fromkeys((*SHARES, "max_epochs", "start", "stop", "group"))
             )
             if source.mixture is not None:
                 inner = replace(source.mixture, split=source.mixture.split or self.split).held_out()
-                sources += [replace(plain, mixture=inner)] if inner.sources else []
+                sources += [replace(unweighted, mixture=inner)] if inner.sources else []
             elif (split := source.splitting(self)) is not None:
-                sources.append(replace(plain, split=replace(split, part="held_out")))
+                sources.append(replace(unweighted, split=replace(split, part="held_out")))
         return replace(
             self,
             sources=tuple(sources),
@@ -243,14 +246,15 @@ class MixtureFile:
         )
 
     def cap(self, source: SourceEntry) -> float | None:
-        """The passes after which one of its sources is used up: as the source says, its group, or
-        the mixture."""
+        """Return the maximum passes of a source: its own, its group's, or the mixture's."""
         of_group = (self.group_max_epochs or {}).get(source.group or "")
         return source.max_epochs or of_group or self.max_epochs
 
     def shares(self) -> dict[str, float] | None:
-        """The shares that plain weights ask for; `None` where they come from sizes, amounts or a
-        schedule's points."""
+        """Return the shares of plain weights.
+
+        Returns None if they come from sizes, amounts, stages or the points of a schedule.
+        """
         if self.temperature is not None or self.stages or (self.schedule and self.schedule.points):
             return None
         if any(source.tokens or source.epochs for source in self.sources):
@@ -260,13 +264,16 @@ class MixtureFile:
         return {name: weight / total for name, weight in weights.items()} if total else None
 
     def own_weights(self) -> dict[str, float]:
-        """The weights of sources as they stand in the file. Where none has one, in a group or
-        outside, all are equal; but outside of groups stages name those that they take.
+        """Return the weights of sources as written.
+
+        If no source of a group (or outside groups) has a weight, all of them weigh the same. With
+        stages, a source outside of groups weighs 0 until a stage names it.
         """
-        said = {source.group for source in self.sources if source.weight is not None}
+        weighted_groups = {source.group for source in self.sources if source.weight is not None}
         staged = {None} if self.stages else set[str | None]()
         default = {
-            source.group: 0.0 if source.group in said | staged else 1.0 for source in self.sources
+            source.group: 0.0 if source.group in weighted_groups | staged else 1.0
+            for source in self.sources
         }
         return {
             source.name: default[source.group] if source.weight is None else source.weight
@@ -274,44 +281,45 @@ class MixtureFile:
         }
 
     def grouped(self, own: Mapping[str, float], groups: Mapping[str, float]) -> dict[str, float]:
-        """Weights of sources: that of a group is shared out among its sources by theirs.
+        """Distribute the weight of each group among its sources, in proportion to theirs.
 
         >>> sources = (SourceEntry("a", group="x"), SourceEntry("b", group="x"), SourceEntry("c", group="y"))
         >>> MixtureFile(sources).grouped({"a": 1, "b": 3, "c": 1}, {"x": 8, "y": 2})
         {'a': 2.0, 'b': 6.0, 'c': 2.0}
         """
-        of = {source.name: source.group for source in self.sources}
-        sums = {group: fsum(own[name] for name in own if of[name] == group) for group in groups}
+        group_of = {source.name: source.group for source in self.sources}
+        sums = {
+            group: fsum(own[name] for name in own if group_of[name] == group) for group in groups
+        }
         for group, weight in groups.items():
             if weight and not sums[group]:
                 raise ConfigError(
-                    f"the group {group!r} has a weight, and none of its sources has one"
+                    f"the group {group!r} has a weight, but all its sources have weight 0; raise one"
                 )
-        out = dict[str, float]()
+        weights = dict[str, float]()
         for name, weight in own.items():
-            group = of[name]
-            out[name] = (
+            group = group_of[name]
+            weights[name] = (
                 weight if group is None else groups[group] * weight / sums[group] if weight else 0.0
             )
-        return out
+        return weights
 
     @property
     def rows_of_step(self) -> int:
-        """Samples, or packed rows, of one training step of all ranks."""
+        """Samples or packed rows of one training step, over all ranks."""
         return self.batch.size * self.batch.ranks if self.batch else 1
 
     @property
     def per_step(self) -> tuple[str, int]:
-        """What one training step of all ranks takes: so many samples, or so many tokens where rows
-        are packed."""
+        """Unit and amount of one training step over all ranks: tokens if rows are packed."""
         size = self.rows_of_step
         return ("tokens", size * int(self.pack["length"])) if self.pack else ("samples", size)
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """The horizon in samples or tokens; of passes only the data tells how many."""
+        """The horizon in samples or tokens; None for epochs, which depend on the data."""
         if self.horizon is None or self.horizon[0] == "epochs":
             return None
-        given, number = self.horizon
-        unit, size = self.per_step if given == "steps" else (given, 1)
+        horizon_unit, number = self.horizon
+        unit, size = self.per_step if horizon_unit == "steps" else (horizon_unit, 1)
         return unit, size * int(number)

@@ -1,5 +1,7 @@
-"""Sources that read the same files, of one mixture file or of several: whether what one holds out
-another trains on."""
+"""Sources that read the same files, within one mixture file or across several.
+
+Lint uses them to find rows that one source holds out and another trains on.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,12 @@ from pathlib import Path
 
 from .model import MixtureFile, SourceEntry, Splitting
 
-_MANY = 1_000_000_000  # rows, to compare slices in percent
+_NOMINAL_ROWS = 1_000_000_000  # to compare slices in percent
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A source that reads a file: of which mixture file, under which key, and what is held out of
-    it."""
+    """A source that reads a file, with its mixture file, key and split."""
 
     file: str
     at: str
@@ -23,83 +24,81 @@ class Reader:
 
     @property
     def held_out(self) -> bool:
-        """Whether it reads the part that is held out."""
+        """True if the source reads the held-out part."""
         return self.split is not None and self.split.part == "held_out"
 
-    def apart(self, other: Reader) -> bool:
-        """Whether no row is in both: other halves of one split, or slices that do not touch."""
-        alike = self._rows() == other._rows()
+    def is_disjoint(self, other: Reader) -> bool:
+        """Return True if no row is in both: two parts of one split, or disjoint slices."""
+        same_rows = self._rows() == other._rows()
         if (
             self.split is not None
             and other.split is not None
             and self.split.part != other.split.part
         ):
             by_value = self.split.column is not None and self.source.where == other.source.where
-            if self.split == replace(other.split, part=self.split.part) and (alike or by_value):
+            if self.split == replace(other.split, part=self.split.part) and (same_rows or by_value):
                 return True
-        return self._rows(False) == other._rows(False) and _disjoint(self.source, other.source)
+        return self._rows(False) == other._rows(False) and _slices_disjoint(
+            self.source, other.source
+        )
 
     def _rows(self, sliced: bool = True) -> object:
-        """What decides which row has which number."""
-        mine = self.source
-        told = (
-            mine.path,
-            mine.format,
-            mine.where,
-            mine.split if isinstance(mine.split, str) else None,
+        """Return the settings that determine the numbers of rows."""
+        source = self.source
+        settings = (
+            source.path,
+            source.format,
+            source.where,
+            source.split if isinstance(source.split, str) else None,
         )
-        return (*told, mine.slice) if sliced else told
+        return (*settings, source.slice) if sliced else settings
 
 
 @dataclass
 class Readers:
-    """Who reads which file, in the order in which they were met."""
+    """Readers of each file, in the order of their registration."""
 
     of: dict[Path, list[Reader]] = field(default_factory=dict[Path, list[Reader]])
 
-    def meet(
+    def add(
         self, path: Path, source: SourceEntry, model: MixtureFile, file: str, at: str
     ) -> str | None:
-        """What is to be said of one more who reads a file."""
-        mine = Reader(file, at, source, source.splitting(model))
+        """Register a reader of a file; return a warning if it shares rows with an earlier one."""
+        reader = Reader(file, at, source, source.splitting(model))
         others = self.of.setdefault(path.resolve(), [])
-        said = [found for other in others if (found := _said(path, mine, other))]
-        others.append(mine)
-        return max(said, key=lambda found: found[0])[1] if said else None
+        warnings = [warning for other in others if (warning := _overlap(path, reader, other))]
+        others.append(reader)
+        return max(warnings, key=lambda warning: warning[0])[1] if warnings else None
 
 
-def _said(path: Path, mine: Reader, other: Reader) -> tuple[bool, str] | None:
-    """Whether it is a leak, and what it is, in words."""
-    here = mine.file == other.file
-    there = other.at if here else f"{other.file}, {other.at}"
-    if mine == other or mine.apart(other):
+def _overlap(path: Path, mine: Reader, other: Reader) -> tuple[bool, str] | None:
+    """Return whether two readers of a file leak held-out rows, and a message; None if disjoint."""
+    same_file = mine.file == other.file
+    other_key = other.at if same_file else f"{other.file}, {other.at}"
+    if mine == other or mine.is_disjoint(other):
         return None
     if mine.held_out != other.held_out:
-        both = mine.split is not None and other.split is not None
-        why = (
-            "they do not split the same rows in the same way"
-            if both
-            else "one of them splits nothing"
-        )
-        what = (
+        both_split = mine.split is not None and other.split is not None
+        reason = "their splits differ" if both_split else "one of them has no split"
+        relation = (
             "are held out here and trained on by"
             if mine.held_out
             else "are trained on here and held out by"
         )
-        return True, f"rows of {path} {what} {there}: {why}"
-    if not here:
-        return None  # two runs may read the same
+        return True, f"rows of {path} {relation} {other_key}: {reason}"
+    if not same_file:
+        return None  # two runs may read the same rows
     if mine.split != other.split:
         return (
             True,
-            f"it reads {path}, as {there} does, and what is held out of one is trained on in the "
+            f"it reads {path}, as {other_key} does, and what is held out of one is trained on in the "
             "other",
         )
-    return False, f"it reads {path}, as {there} does"
+    return False, f"it reads {path}, as {other_key} does"
 
 
-def _disjoint(one: SourceEntry, two: SourceEntry) -> bool:
-    """Whether slices of the same rows do not touch, as far as their bounds tell."""
+def _slices_disjoint(one: SourceEntry, two: SourceEntry) -> bool:
+    """Return True if slices of the same rows are disjoint, as far as their bounds show."""
     bounds = [part for source in (one, two) for part in source.slice or ()]
     if (
         one.slice is None
@@ -108,6 +107,6 @@ def _disjoint(one: SourceEntry, two: SourceEntry) -> bool:
     ):
         return False
     if len({isinstance(part, str) for part in bounds if part not in (None, 0)}) > 1:
-        return False  # which of 80% and 1,000 comes first, only the rows tell
-    a, b = (range(_MANY)[slice(*source.rows(_MANY))] for source in (one, two))
+        return False  # comparing 80% with row 1,000 needs the number of rows
+    a, b = (range(_NOMINAL_ROWS)[slice(*source.rows(_NOMINAL_ROWS))] for source in (one, two))
     return bool(len(a) and len(b)) and (a[-1] < b[0] or b[-1] < a[0])

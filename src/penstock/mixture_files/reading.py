@@ -1,7 +1,7 @@
-"""YAML as a tree of values that know file and line: variables filled in, included files taken in,
-nothing executed.
+"""Parser of mixture files: YAML as a tree of values with file and line.
 
-Plain scalars are read by the rules of YAML 1.2: `no`, `on` and `1:30` are texts, `1e9` is a number.
+It substitutes variables, merges included files and executes nothing. Plain scalars follow YAML 1.2:
+`no`, `on` and `1:30` are texts, `1e9` is a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
 
 GRANTS: tuple[Grant, ...] = get_args(Grant)
-"""Rights that a mixture file from a URL has only if the caller names them; a local file has all."""
+"""Rights that a caller may give to a mixture file from a URL; a local file has all of them."""
 
 _NETWORK = frozenset(
     "http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split()
@@ -49,10 +49,10 @@ _KNOWN_TAGS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands: a scalar, a tuple of nodes, or names with their nodes (at the
-    line of the name).
+    """A value with file and line: a scalar, a tuple of nodes, or a dict of nodes by name.
 
-    A `spoiled` one could not be read, and that was noted.
+    A child of a dict has the line of its name. A `spoiled` node could not be parsed; the parser has
+    noted the problem.
     """
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
@@ -63,8 +63,9 @@ class Node:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong in a mixture file. Severities: "error" (it cannot be loaded), "warning",
-    "note".
+    """A problem of a mixture file.
+
+    `severity` is "error" (the file does not load), "warning" or "note".
 
     >>> print(Problem("mixture.yaml", 3, "sources.code.weight", "error", "a number of at least 0, not -1"))
     mixture.yaml, line 3, sources.code.weight: a number of at least 0, not -1
@@ -82,7 +83,7 @@ class Problem:
 
 @dataclass
 class Notes:
-    """The problems found so far, the number of files read, and the grants of files from URLs."""
+    """Problems so far, number of files read, and the rights of files from URLs."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     files: int = 0
@@ -95,50 +96,56 @@ class Notes:
         self._add(node, key, "warning", message)
 
     def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
-        """Return whether the file of a node may have `what`; a refusal is noted, with the
-        remedy."""
+        """Return True if the file of a node has a right; otherwise note an error with the remedy."""
         if grant in self.allow or not is_far(node.file):
             return True
-        remedy = f"if you trust it, allow=[{grant!r}] or --allow {grant} permits that"
+        remedy = f"if you trust it, pass allow=[{grant!r}] or --allow {grant}"
         self.error(node, key, f"a mixture file from a URL may not {what}; {remedy}")
         return False
 
     def permits_path(self, path: str, node: Node, key: str) -> bool:
-        """Return whether the file of a node may name a path: one from a URL names stores of the
-        network alone."""
+        """Return True if the file of a node may name a path.
+
+        A file from a URL may name network stores only, unless `local_files` is allowed.
+        """
         known = is_far(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
         return known or self.permits(
-            "local_files", node, key, f"name {path!r}, which may lie on this machine"
+            "local_files", node, key, f"name {path!r}, which may be a local path"
         )
 
     def _add(self, node: Node, key: str, severity: str, message: str) -> None:
-        """Messages quote what stands in the file: URLs, whose passwords are nobody's business."""
+        """Add a problem; messages quote the file, so passwords in URLs are redacted."""
         self.problems.append(
             Problem(node.file, node.line, redacted(key), severity, redacted(message))
         )
 
 
 def granted(allow: Collection[str]) -> frozenset[str]:
-    """Return what a caller allows files from URLs; a name that is none of `GRANTS` is refused."""
+    """Return the rights that a caller allows, or raise `ConfigError` for an unknown name."""
     try:
         names = (allow,) if isinstance(allow, str) else tuple(allow)
     except TypeError:
-        raise ConfigError(f"allow={allow!r}: a list of names ({', '.join(GRANTS)})") from None
+        raise ConfigError(f"allow={allow!r}: pass a list of names ({', '.join(GRANTS)})") from None
     for name in names:
         chosen(name, GRANTS, "allow=[{}]")
     return frozenset(names)
 
 
 def dotted(at: str, name: str) -> str:
-    """The key of `name` below `at`."""
+    """Join a key and the name of a child."""
     return f"{at}.{name}" if at else name
 
 
 def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
-    """The tree of a YAML (or JSON) file; `None`, and a problem noted, where it cannot be read.
+    """Parse a YAML or JSON file; note a problem and return None if it cannot be read.
 
-    `variables=False` leaves `${NAME}` as it stands, for files of others that may mean something
-    else by it.
+    Args:
+        path: The file.
+        notes: Receives the problems.
+        variables: Substitute `${NAME}`; False for files of other projects.
+
+    Returns:
+        The tree.
     """
     name = str(path)
     notes.files += 1
@@ -146,7 +153,7 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
         text = seams.read_within(name, MIXTURE_FILE).decode()
         text = (
             text.replace("\t", " ") if path.suffix == ".json" else text
-        )  # white space there, and an error in YAML
+        )  # tabs are white space in JSON, and an error in YAML
     except OSError as error:
         notes.problems.append(
             Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}")
@@ -159,20 +166,20 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
 
 
 def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Node | None:
-    """The tree of a text; `file` is what problems call it."""
+    """Parse a text; problems name it `file`."""
     try:
         yaml = shallow(text, "reading mixture files")
     except ValueError as error:
         notes.problems.append(Problem(file, 1, "", "error", str(error)))
         return None
     try:
-        # Composing builds nodes with their places and constructs nothing.
+        # `compose` builds nodes with positions; unlike `load`, it constructs no objects.
         node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        said = getattr(error, "problem", None) or str(error)
+        message = getattr(error, "problem", None) or str(error)
         line = mark.line + 1 if mark else 1
-        notes.problems.append(Problem(file, line, "", "error", f"not valid YAML: {said}"))
+        notes.problems.append(Problem(file, line, "", "error", f"not valid YAML: {message}"))
         return None
     if node is None:
         notes.problems.append(Problem(file, 1, "", "error", "the file is empty"))
@@ -180,11 +187,11 @@ def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Nod
     return _Tree(file, notes, variables).node(node, "", 0)
 
 
-def fill(text: str, notes: Notes, node: Node, key: str) -> str:
-    """`${NAME}` and `${NAME:-default}` from the environment; `$${` stands for `${`."""
+def substitute_variables(text: str, notes: Notes, node: Node, key: str) -> str:
+    """Substitute `${NAME}` and `${NAME:-default}` from the environment; `$${` means `${`."""
 
-    def one(found: re.Match[str]) -> str:
-        name, default = found.groups()
+    def substitute(match: re.Match[str]) -> str:
+        name, default = match.groups()
         if name is None:
             return "${"
         if not notes.permits("env", node, key, f"read the environment variable {name}"):
@@ -199,11 +206,11 @@ def fill(text: str, notes: Notes, node: Node, key: str) -> str:
             )
         return default or "" if value is None else value
 
-    return _VARIABLE.sub(one, text)
+    return _VARIABLE.sub(substitute, text)
 
 
 def scalar_of(text: str) -> Scalar:
-    """What a plain scalar means.
+    """Return the value of a plain scalar.
 
     >>> [scalar_of(text) for text in ("10_000", "1e9", "no", "true", "~", "012")]
     [10000, 1000000000.0, 'no', True, None, 12]
@@ -220,8 +227,7 @@ def scalar_of(text: str) -> Scalar:
 
 
 class _Tree:
-    """From the nodes of PyYAML to ours. Aliases are followed; what unfolds without end is
-    refused."""
+    """Converts PyYAML nodes; follows aliases and reports endless expansion."""
 
     def __init__(self, file: str, notes: Notes, variables: bool) -> None:
         self.file, self.notes, self.variables = file, notes, variables
@@ -234,7 +240,9 @@ class _Tree:
         if depth > YAML_DEPTH or self.count > MIXTURE_VALUES:
             if self.count <= MIXTURE_VALUES + 1:
                 self.notes.error(
-                    made, key, "the values are nested without end, or unfold to too many: an alias?"
+                    made,
+                    key,
+                    "the values are nested too deep, or expand to too many; check the aliases",
                 )
                 self.count = MIXTURE_VALUES + 2
             return made
@@ -242,7 +250,7 @@ class _Tree:
             self.notes.error(
                 made,
                 key,
-                f"the tag {node.tag!r} is not read: a mixture file holds plain values only",
+                f"the tag {node.tag!r} is not supported: a mixture file holds plain values only",
             )
             return Node(None, self.file, line, spoiled=True)
         if node.id == "mapping":
@@ -255,70 +263,72 @@ class _Tree:
         return Node(value, self.file, line, spoiled=len(self.notes.problems) > before)
 
     def mapping(self, node: Any, key: str, depth: int) -> dict[str, Node]:
-        out: dict[str, Node] = {}
+        children: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for name_node, value in node.value:
             line = name_node.start_mark.line + 1
-            here = Node(None, self.file, line)
+            position = Node(None, self.file, line)
             if name_node.id != "scalar":
-                self.notes.error(here, key, "a name must be a plain text")
+                self.notes.error(position, key, "a name must be a plain text")
                 continue
             name = str(name_node.value)
             if name == "<<" and not name_node.style:
                 for other in value.value if value.id == "sequence" else [value]:
-                    found = self.node(other, key, depth + 1).value
-                    merged = {**(found if isinstance(found, dict) else {}), **merged}
+                    merged_value = self.node(other, key, depth + 1).value
+                    merged = {**(merged_value if isinstance(merged_value, dict) else {}), **merged}
                 continue
-            if name in out:
+            if name in children:
                 self.notes.error(
-                    here,
+                    position,
                     dotted(key, name),
-                    f"{name!r} is here twice, first on line {out[name].line}",
+                    f"{name!r} appears twice, first on line {children[name].line}",
                 )
                 continue
-            out[name] = self.node(value, dotted(key, name), depth + 1, line)
-        return {**merged, **out}
+            children[name] = self.node(value, dotted(key, name), depth + 1, line)
+        return {**merged, **children}
 
     def scalar(self, node: Any, key: str, made: Node) -> Scalar:
         text = str(node.value)
         if self.variables and "${" in text:
-            return scalar_of(fill(text, self.notes, made, key))
+            return scalar_of(substitute_variables(text, self.notes, made, key))
         return text if node.style else scalar_of(text)
 
 
-# ---------------------------------------------------------------- files that take in others
+# ---------------------------------------------------------------- include
 
 
 def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Node | None:
-    """A mixture file with what it includes. Its own settings win over included ones, later includes
-    over earlier ones; a source may be named in one place only.
+    """Read a mixture file and merge the files it includes.
+
+    Settings of the file override included ones; later includes override earlier ones. A source must
+    be named in one file only.
     """
     tree = read_file(path, notes)
     if tree is None or not isinstance(tree.value, dict) or "include" not in tree.value:
         return tree
-    asked = tree.value["include"]
+    include = tree.value["include"]
     merged: dict[str, Node] = {}
     chain = (*chain, path.resolve())
-    items = asked.value if isinstance(asked.value, tuple) else (asked,)
-    for item in () if asked.spoiled else items:
+    items = include.value if isinstance(include.value, tuple) else (include,)
+    for item in () if include.spoiled else items:
         if not isinstance(item.value, str):
-            notes.error(item, "include", "give a file, or a list of files")
+            notes.error(item, "include", "expected a file or a list of files")
             continue
-        if (target := named(item, "include", notes)) is None or cycle(
+        if (target := resolve_included(item, "include", notes)) is None or has_include_cycle(
             target, chain, item, "include", notes
         ):
             continue
-        part = read_included(target, notes, chain)
-        if part is not None and isinstance(part.value, dict):
-            merged = _laid_over(merged, part.value, notes)
-        elif part is not None:
-            notes.error(part, "", "an included file holds settings and sources by name")
+        included = read_included(target, notes, chain)
+        if included is not None and isinstance(included.value, dict):
+            merged = _merge(merged, included.value, notes)
+        elif included is not None:
+            notes.error(included, "", "an included file must hold settings and sources by name")
     own = {name: node for name, node in tree.value.items() if name != "include"}
-    return Node(_laid_over(merged, own, notes), tree.file, tree.line)
+    return Node(_merge(merged, own, notes), tree.file, tree.line)
 
 
-def named(node: Node, key: str, notes: Notes) -> Path | None:
-    """The mixture file that is named in another one, if it is there."""
+def resolve_included(node: Node, key: str, notes: Notes) -> Path | None:
+    """Return the existing mixture file that a node names, or note an error."""
     try:
         path = beside(node.file, str(node.value))
         if not notes.permits_path(path, node, key):
@@ -333,42 +343,45 @@ def named(node: Node, key: str, notes: Notes) -> Path | None:
     return None
 
 
-def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes) -> bool:
-    """Whether a file is already being read, or more of them than anybody writes; noted as a
-    problem, once."""
+def has_include_cycle(
+    target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes
+) -> bool:
+    """Return True, and note an error once, if a file includes itself or too many files."""
     if target.resolve() in chain:
-        round_ = " -> ".join(
+        cycle_names = " -> ".join(
             path.name for path in (*chain[chain.index(target.resolve()) :], target)
         )
-        notes.error(node, key, f"the files include each other in a circle: {round_}")
+        notes.error(node, key, f"the files include each other in a cycle: {cycle_names}")
         return True
     if len(chain) <= YAML_DEPTH and notes.files <= INCLUDED_FILES:
         return False
     if notes.files <= INCLUDED_FILES + 1:
-        most = f"more than {YAML_DEPTH} deep, or more than {INCLUDED_FILES:,} of them"
-        notes.error(node, key, f"files include files {most}")
+        limits = f"more than {YAML_DEPTH} deep, or more than {INCLUDED_FILES:,} of them"
+        notes.error(node, key, f"files include files {limits}")
         notes.files = INCLUDED_FILES + 2
     return True
 
 
-def _laid_over(
-    below: Mapping[str, Node], above: Mapping[str, Node], notes: Notes
+def _merge(
+    base: Mapping[str, Node], overrides: Mapping[str, Node], notes: Notes
 ) -> dict[str, Node]:
-    out = {**below, **above}
-    first, second = below.get("sources"), above.get("sources")
+    merged = {**base, **overrides}
+    first, second = base.get("sources"), overrides.get("sources")
     if (
         first is None
         or second is None
         or not isinstance(first.value, dict)
         or not isinstance(second.value, dict)
     ):
-        return out
+        return merged
     sources = dict(first.value)
     for name, node in second.value.items():
         if name in sources:
             other = sources[name]
-            where = f"{other.file}, line {other.line}"
-            notes.error(node, f"sources.{name}", f"{name!r} is here twice, first in {where}")
+            first_position = f"{other.file}, line {other.line}"
+            notes.error(
+                node, f"sources.{name}", f"{name!r} appears twice, first in {first_position}"
+            )
         else:
             sources[name] = node
-    return {**out, "sources": Node(sources, second.file, second.line)}
+    return {**merged, "sources": Node(sources, second.file, second.line)}

@@ -1,4 +1,4 @@
-"""Stage after stage: a schedule of plain weights of sources."""
+"""Stages of a mixture file as a schedule of source weights."""
 
 from __future__ import annotations
 
@@ -12,87 +12,92 @@ from .model import MixtureFile, Place
 Weights = Mapping[str, float]
 
 
-def by_stage(model: MixtureFile, inner: Weights) -> list[dict[str, float]]:
-    """The weights before the first stage, and those of each. What a stage does not name is as in
-    the one before."""
-    now, groups = dict(inner), dict(model.groups or {})
-    out = [model.grouped(now, groups) if any(now.values()) else dict(inner)]
+def weights_by_stage(model: MixtureFile, inner: Weights) -> list[dict[str, float]]:
+    """Return the weights before the first stage and in each stage.
+
+    Names that a stage does not mention keep their weights.
+    """
+    current, groups = dict(inner), dict(model.groups or {})
+    weights = [model.grouped(current, groups) if any(current.values()) else dict(inner)]
     for stage in model.stages:
         for name, weight in stage.weights.items():
-            (groups if name in groups else now)[name] = weight
-        out.append(model.grouped(now, groups))
-    return out
+            (groups if name in groups else current)[name] = weight
+        weights.append(model.grouped(current, groups))
+    return weights
 
 
-def staged(model: MixtureFile, inner: Weights, run: tuple[str, int] | None) -> Schedule:
-    """The schedule that the stages are. `run` is the horizon, in samples or tokens.
+def stage_schedule(model: MixtureFile, inner: Weights, run: tuple[str, int] | None) -> Schedule:
+    """Return the schedule of the stages; `run` is the horizon in samples or tokens.
 
-    A stage that ramps begins with the weights before it and has its own at its end; any other has
-    them from its beginning.
+    A ramping stage begins with the previous weights and reaches its own at its end; a step stage
+    has its weights from its beginning.
     """
-    weights, (unit, ends) = by_stage(model, inner), stage_ends(model, run)
-    points, laws = list[tuple[int, Weights]](), list[Interpolation]()
+    weights, (unit, ends) = weights_by_stage(model, inner), stage_ends(model, run)
+    points, interpolations = list[tuple[int, Weights]](), list[Interpolation]()
 
-    def add(place: int, row: Weights, law: Interpolation) -> None:
-        if points and points[-1][0] >= place:
+    def add(position: int, row: Weights, interpolation: Interpolation) -> None:
+        if points and points[-1][0] >= position:
             points.pop()
-            laws.pop()
-        points.append((place, row))
-        laws.append(law)
+            interpolations.pop()
+        points.append((position, row))
+        interpolations.append(interpolation)
 
     start = 0
     for number, (stage, end) in enumerate(zip(model.stages, ends, strict=True)):
-        before, own = weights[number], weights[number + 1]
+        previous, target = weights[number], weights[number + 1]
         if stage.interpolation == "step":
-            add(start, own, "step")
+            add(start, target, "step")
         else:
             if end is None:
                 raise ConfigError(
-                    f"stage {number + 1} ramps: say until where, or give the run a horizon"
+                    f"stage {number + 1} ramps without an end: add until, or a horizon"
                 )
-            if not any(before.values()):
+            if not any(previous.values()):
                 raise ConfigError(
-                    f"stage {number + 1} ramps from no weights: give the sources some to begin with"
+                    f"stage {number + 1} ramps from weights that are all 0: give the sources initial weights"
                 )
-            add(start, before, stage.interpolation)
+            add(start, previous, stage.interpolation)
             after = model.stages[number + 1 : number + 2]
-            jumps = after and after[0].interpolation == "step" and weights[number + 2] != own
-            add(end - 1 if jumps else end, own, "step")
+            jumps = after and after[0].interpolation == "step" and weights[number + 2] != target
+            add(end - 1 if jumps else end, target, "step")
         start = end or start
-    return Schedule(points, laws[:-1], unit)
+    return Schedule(points, interpolations[:-1], unit)
 
 
 def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, list[int | None]]:
-    """Where the stages end, in samples or tokens."""
+    """Return the unit and the ends of the stages, in samples or tokens."""
     steps_in, size = model.per_step
     places = [stage.until for stage in model.stages]
     if places[-1] is None and run is not None:
         places[-1] = Place("percent", 100)
     counted = {
-        place: _counted(place, (steps_in, size), run) for place in places if place is not None
+        place: _in_samples_or_tokens(place, (steps_in, size), run)
+        for place in places
+        if place is not None
     }
     units = {unit for unit, _ in counted.values()} or {steps_in}
     if len(units) > 1:
-        raise ConfigError(
-            "the stages end at numbers of samples and of tokens: count them all in one"
-        )
+        raise ConfigError("some stages end at samples, others at tokens: use one unit")
     ends = [None if place is None else counted[place][1] for place in places]
     unit: Clock = "tokens" if units == {"tokens"} else "samples"
     if any(
-        a is None or (b is not None and b <= a) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+        start is None or (end is not None and end <= start)
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
     ):
-        raise ConfigError(f"the stages end at {ends} {unit}: each has to end after the one before")
+        raise ConfigError(f"the stages end at {ends} {unit}: each must end after the previous one")
     return unit, ends
 
 
-def _counted(place: Place, step: tuple[str, int], run: tuple[str, int] | None) -> tuple[str, int]:
-    """A place in the run in samples or tokens."""
+def _in_samples_or_tokens(
+    place: Place, step: tuple[str, int], run: tuple[str, int] | None
+) -> tuple[str, int]:
+    """Convert a position to samples or tokens."""
     if place.unit == "steps":
         return step[0], int(place.number) * step[1]
     if place.unit != "percent":
         return place.unit, int(place.number)
     if run is None:
         raise ConfigError(
-            f"a stage ends at {place.number:g}% of a run without a horizon: say how long the run is"
+            f"a stage ends at {place.number:g}% of a run without a horizon: add a horizon"
         )
     return run[0], int(Fraction(repr(place.number)) * run[1] / 100)

@@ -1,5 +1,7 @@
-"""From a dataset back to the description of its mixture. What a mixture file cannot say is refused
-by name."""
+"""Derive the description of a dataset's mixture, for `dump`.
+
+Errors name the parts that a mixture file cannot express.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +30,36 @@ from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Sp
 
 
 def model_of(dataset: Dataset) -> MixtureFile:
-    """The description that builds to an equal dataset; checked by building it."""
-    flow, batch = _batched(dataset.flow)
-    flow, rows = _first(flow)
-    flow, pack = _packed(flow)
-    flow, samples = _first(flow)
+    """Return the description that builds an equal dataset; verified by building it.
+
+    Args:
+        dataset: A mixture, possibly packed and batched.
+
+    Returns:
+        The description.
+
+    Raises:
+        ConfigError: The dataset has parts that a mixture file cannot express.
+    """
+    flow, batch = _split_batch(dataset.flow)
+    flow, rows = _split_limit(flow)
+    flow, pack = _split_pack(flow)
+    flow, samples = _split_limit(flow)
     if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
-        raise _refused(flow, "", "a mixture file holds a mixture, and pack and batch after it")
+        raise _inexpressible(
+            flow, "", "a mixture file holds a mixture, followed by pack and batch only"
+        )
     caches = set[str | None]()
     model = replace(
         _mixture(flow, flow.rule, "", batch, pack, caches),
         horizon=_horizon(rows, samples, batch, pack),
     )
     if differs := difference(describe(dataset.flow), describe(build(model).flow)):
-        raise ConfigError(
-            f"dump: read back, the mixture would be another one: {'; '.join(differs[:3])}"
-        )
+        raise ConfigError(f"dump: the file would load as another mixture: {'; '.join(differs[:3])}")
     return model
 
 
-def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
+def _split_batch(flow: Flow) -> tuple[Flow, Batching | None]:
     match flow:
         case Each(Hold(below, Batch(n, drop, over_ranks)), "map", PackedBatches(packing)):
             return Each(below, "map", packing), Batching(n, drop, over_ranks=over_ranks)
@@ -63,8 +75,8 @@ def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
             return flow, None
 
 
-def _first(flow: Flow) -> tuple[Flow, int | None]:
-    """What ends after so many items, and how many."""
+def _split_limit(flow: Flow) -> tuple[Flow, int | None]:
+    """Return the input and the number of items of a limited dataset."""
     match flow:
         case Reorder(below, Slice(0, n, 1)) | Head(below, n):
             return below, n
@@ -80,23 +92,27 @@ def _horizon(
         return None if count is None else ("samples", count)
     if samples is not None:
         raise ConfigError(
-            "dump: it ends after so many samples and after so many rows; a mixture file has one "
-            "horizon"
+            "dump: the dataset limits both samples and rows, but a mixture file has one horizon; "
+            "remove one limit"
         )
     if pack is None:
         return "samples", rows
-    each = batch.size if batch else 1
-    return ("tokens", rows * int(pack["length"])) if rows % each else ("steps", rows // each)
+    rows_per_step = batch.size if batch else 1
+    return (
+        ("tokens", rows * int(pack["length"]))
+        if rows % rows_per_step
+        else ("steps", rows // rows_per_step)
+    )
 
 
-def _packed(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
+def _split_pack(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
     match flow:
         case Each(Hold(below), "map", Packing() as packing):
             default = Packing(packing.length).describe()
-            told = cast("dict[str, Any]", packing.describe())
+            settings = cast("dict[str, Any]", packing.describe())
             changed = {
                 name: value
-                for name, value in told.items()
+                for name, value in settings.items()
                 if value != cast("dict[str, Any]", default)[name]
             }
             return below, {"length": packing.length, **changed}
@@ -114,7 +130,7 @@ def _mixture(
 ) -> MixtureFile:
     if rule.count != "drawn":
         raise ConfigError(
-            f"dump: {at or 'the mixture'} counts what is settled, which a mixture file cannot say"
+            f"dump: {at or 'the mixture'} uses count='settled', which a mixture file cannot express"
         )
     if rule.events or rule.past:
         raise ConfigError(
@@ -130,17 +146,17 @@ def _mixture(
         start, stop = dict(weights.start or {}), dict(weights.stop or {})
     sources: list[SourceEntry] = []
     for name, child in zip(flow.names, flow.flows, strict=True):
-        said: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
-        said |= {"start": start.get(name), "stop": stop.get(name)}
+        settings: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
+        settings |= {"start": start.get(name), "stop": stop.get(name)}
         sources.append(
             SourceEntry(
-                name, **_source(child, f"{at}/{name}" if at else name, name, caches), **said
+                name, **_source(child, f"{at}/{name}" if at else name, name, caches), **settings
             )
         )
     if not at and len(caches) > 1:
         raise ConfigError(
-            f"dump: the sources keep their indexes in several places ({caches}); a mixture file "
-            "has one"
+            f"dump: the sources use several index folders ({caches}), but a mixture file has one "
+            "cache; use one folder"
         )
     return MixtureFile(
         tuple(sources),
@@ -160,11 +176,11 @@ def _mixture(
 def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
     if isinstance(flow, Mix) and isinstance(flow.rule, Weighted):
         return {"mixture": _mixture(flow, flow.rule, at, None, None, caches)}
-    out: dict[str, Any] = {"shuffle": Shuffling("none")}
+    settings: dict[str, Any] = {"shuffle": Shuffling("none")}
     match flow:
         case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
             counted = counted_for(fn, below)
-            out["tokenise"], flow = (
+            settings["tokenise"], flow = (
                 Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted),
                 below,
             )
@@ -172,59 +188,62 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             pass
     match flow:
         case Reorder(below, Shuffle(), seed, None):
-            out["shuffle"], flow = None if seed is None else Shuffling("full", seed=seed), below
+            settings["shuffle"], flow = (
+                None if seed is None else Shuffling("full", seed=seed),
+                below,
+            )
         case Reorder(below, BlockShuffle(rows, window), seed, None):
-            out["shuffle"], flow = Shuffling("block", rows, window, seed), below
+            settings["shuffle"], flow = Shuffling("block", rows, window, seed), below
         case Reorder(below, BucketShuffle(rows), seed, None):
-            out["shuffle"], flow = Shuffling("buckets", seed=seed, buckets=rows), below
+            settings["shuffle"], flow = Shuffling("buckets", seed=seed, buckets=rows), below
         case _:
             pass
     match flow:
         case Reorder(below, Portion() as share, _):
-            out["split"], flow = _split(share, below), below
+            settings["split"], flow = _split(share, below), below
         case _:
             pass
     match flow:
         case Reorder(below, Slice(start, count, step)) if (
             step > 0
-        ):  # a file has no way to say backwards
+        ):  # a mixture file cannot express reversed slices
             stop = start + (count - 1) * step + 1 if count else start
-            out["slice"], flow = (start, stop, step), below
+            settings["slice"], flow = (start, stop, step), below
         case _:
             pass
     if not isinstance(flow, Read):
-        raise _refused(
+        raise _inexpressible(
             flow,
             at,
-            "a source of a mixture file is files, sliced, shuffled and tokenised in this order",
+            "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
         )
     source = flow.source
-    asked = source.asked if isinstance(source, Chain | Selected) else None
-    if asked is None:
+    arguments = source.asked if isinstance(source, Chain | Selected) else None
+    if arguments is None:
         kind = type(source).__name__
         raise ConfigError(
-            f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows "
-            "first"
+            f"dump: {at}: a mixture file names files, but this source is a {kind}: write its rows to "
+            "files first"
         )
-    caches.add(None if asked.cache is None else str(local(asked.cache).absolute()))
-    paths = tuple(str(located(path).absolute()) for path in asked.paths)
+    caches.add(None if arguments.cache is None else str(local(arguments.cache).absolute()))
+    paths = tuple(str(located(path).absolute()) for path in arguments.paths)
     if flow.name != name:
-        out["label"] = flow.name
+        settings["label"] = flow.name
     return {
         "path": paths,
-        "format": asked.format,
-        "columns": asked.columns,
-        "lengths": asked.lengths if isinstance(asked.lengths, str) else None,
-        "dtype": asked.dtype,
-        "eos": asked.eos,
-        **({"split": asked.split} if asked.split else {}),
-        "where": asked.where,
-        **out,
+        "format": arguments.format,
+        "columns": arguments.columns,
+        "lengths": arguments.lengths if isinstance(arguments.lengths, str) else None,
+        "dtype": arguments.dtype,
+        "eos": arguments.eos,
+        **({"split": arguments.split} if arguments.split else {}),
+        "where": arguments.where,
+        **settings,
     }
 
 
 def _split(share: Portion, below: Flow) -> Splitting:
-    """A share as it is written, or as the number of rows that it was made of."""
+    """Return a share as written, or as the number of rows it was made from."""
     if FINEST % share.of == 0:
         held_out: str | int = f"{100 * share.some / share.of:g}%"
     else:
@@ -232,16 +251,16 @@ def _split(share: Portion, below: Flow) -> Splitting:
     return Splitting(held_out, seed=share.seed, part="train" if share.others else "held_out")
 
 
-def _refused(flow: Flow, at: str, rule: str) -> ConfigError:
+def _inexpressible(flow: Flow, at: str, rule: str) -> ConfigError:
     match flow:
         case Each(_, kind, fn):
-            said = f"{kind}({name_of(fn)})"
+            step_text = f"{kind}({name_of(fn)})"
         case Reorder(_, order):
-            said = f"the step {type(order).__name__}"
+            step_text = f"the step {type(order).__name__}"
         case Hold(_, fold):
-            said = f"the step {type(fold).__name__}"
+            step_text = f"the step {type(fold).__name__}"
         case Mix(_, _, kind):
-            said = f"the step {type(kind).__name__}"
+            step_text = f"the step {type(kind).__name__}"
         case _:
-            said = f"a {type(flow).__name__} without a mixture"
-    return ConfigError(f"dump: {at + ': ' if at else ''}{said} cannot be written: {rule}")
+            step_text = f"a {type(flow).__name__} without a mixture"
+    return ConfigError(f"dump: {at + ': ' if at else ''}{step_text} cannot be written: {rule}")

@@ -1,4 +1,4 @@
-"""From a dataset or a description to a mixture file. What a file cannot say is refused by name."""
+"""Write descriptions as mixture files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,12 @@ _SOURCE = (
 
 
 def write(model: MixtureFile, path: Path) -> None:
-    """Write a description; paths below the file's folder become relative to it. The file is whole,
-    or as before."""
+    """Write a description atomically; paths below the file's folder become relative to it.
+
+    Args:
+        model: The description.
+        path: The file to write.
+    """
     folder = path.absolute().parent
     text = text_of(tree_of(model, folder))
     with output(path) as file:
@@ -41,7 +45,7 @@ def write(model: MixtureFile, path: Path) -> None:
 
 
 def tree_of(model: MixtureFile, folder: Path) -> Tree:
-    """A description as plain values, the way they stand in a file of this folder."""
+    """Return a description as plain values for a file in `folder`."""
     out: Tree = {name: value for name in _PLAIN if (value := getattr(model, name)) is not None}
     if model.cache is not None:
         out["cache"] = _path(model.cache, folder)
@@ -140,9 +144,9 @@ def _schedule(schedule: Scheduling) -> Tree:
     )
 
 
-def _changed(thing: Any, default: Any, *always: str) -> Tree:
-    """The settings that are not the defaults."""
-    pairs = {each.name: getattr(thing, each.name) for each in fields(thing)}
+def _changed(settings: Any, default: Any, *always: str) -> Tree:
+    """Return the settings that differ from the defaults."""
+    pairs = {each.name: getattr(settings, each.name) for each in fields(settings)}
     return {
         name: value
         for name, value in pairs.items()
@@ -151,11 +155,11 @@ def _changed(thing: Any, default: Any, *always: str) -> Tree:
 
 
 def _path(path: str, folder: Path) -> str:
-    """Relative where it lies below the folder."""
+    """Return a path relative to the folder if it is below, else absolute."""
     if path.startswith("~") or "://" in path:
         return path
-    whole = Path(path).absolute()
-    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+    absolute = Path(path).absolute()
+    return str(absolute.relative_to(folder)) if absolute.is_relative_to(folder) else str(absolute)
 
 
 def _listed(value: Any) -> Any:
@@ -167,7 +171,7 @@ def _listed(value: Any) -> Any:
 
 
 def text_of(tree: Tree) -> str:
-    """Plain values as YAML that reads back as the same values."""
+    """Return plain values as YAML that parses to the same values."""
     try:
         yaml: Any = importlib.import_module("yaml")
     except ModuleNotFoundError:
@@ -177,8 +181,7 @@ def text_of(tree: Tree) -> str:
         pass
 
     def text(writer: Any, value: str) -> Any:
-        # Texts that would read as something else by the rules of YAML 1.2 are quoted, and `${` is
-        # kept as it is.
+        # Quote texts that YAML 1.2 reads as another type, and escape `${`.
         quoted = not isinstance(scalar_of(value), str)
         filled = value.replace("${", "$${")
         return writer.represent_scalar(

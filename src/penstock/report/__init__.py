@@ -1,5 +1,4 @@
-"""What a mixture file's plan says, as rows, tables and pictures: for the command line and the
-demo."""
+"""Reports of a mixture file's plan: rows, tables and pictures, for the CLI and the demo."""
 
 from . import shares
 from .remarks import Row

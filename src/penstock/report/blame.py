@@ -1,5 +1,4 @@
-"""What is unusual in some steps of a run: figures of these steps beside those of other stretches
-that are as long."""
+"""Anomalies in a range of steps, by comparison with other ranges of the same length."""
 
 from __future__ import annotations
 
@@ -12,23 +11,24 @@ import numpy.typing as npt
 
 from penstock.engine.base.progress import Progress
 
-from .stretch import Look, Measured
+from .stretch import RangeFigures, RangeMeter
 from .target import Target
 
-OTHERS = 48  # stretches of the run that are looked at beside the one asked about
-_LEAST = 0.004  # bits from which on something is told
-_USUAL = 0.9  # of the other stretches differ less than what is told
+OTHERS = 48  # other step ranges to compare with
+_MIN_BITS = 0.004  # smaller findings are dropped
+_QUANTILE = 0.9  # a finding must exceed this quantile of the other ranges
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Figure: TypeAlias = Callable[[Measured], Floats]
+Figure: TypeAlias = Callable[[RangeFigures], Floats]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something unusual of a source. `here` and `usual` are the figures that are compared, the
-    usual one that of the middle of the other stretches; `bits` is how much it tells: the part of
-    the steps that is concerned, times how many times as much as usual, as a power of two, less what
-    most other stretches have of it.
+    """An anomaly of a source.
+
+    `here` is the figure in the examined steps, `usual` its median over the other ranges. `bits` is
+    the strength: the affected share of the steps times |log2(here / usual)|, minus the value that
+    most other ranges have.
     """
 
     kind: str
@@ -40,155 +40,198 @@ class Finding:
 
 
 def blame(target: Target, steps: range) -> list[Finding]:
-    """What is unusual in these steps against the run: a finding a source, the most unusual first.
+    """Return the anomalies of some steps: at most one per source, the strongest first.
 
-    Compared are shares of sources, how long their documents are, documents that come again within
-    the steps (also from copies of a file), files that give more than usual, and passes over
-    sources.
+    Compares shares of sources, lengths of documents, repeats within the steps (copies of a file
+    count as the file), files that give more than usual, and passes.
+
+    Args:
+        target: The opened mixture.
+        steps: The range of steps.
+
+    Returns:
+        The findings.
     """
-    look = Look(target)
-    here, others = look.measured(steps), list[Measured]()
+    meter = RangeMeter(target)
+    here, other_ranges = meter.measure(steps), list[RangeFigures]()
     with Progress("blame", OTHERS, "stretches") as progress:
-        for other in _others(steps, target.horizon(None)):
-            others.append(look.measured(other))
+        for other_range in _other_ranges(steps, target.horizon(None)):
+            other_ranges.append(meter.measure(other_range))
             progress.more(1)
-    if not others:
+    if not other_ranges:
         return []
-    found = [
-        *_told("share", here, others, lambda one: one.share, lambda one: one.share, _share),
-        *_told("length", here, others, lambda one: one.length, lambda one: one.share, _length),
-        *_told(
+    findings = [
+        *_compare(
+            "share", here, other_ranges, lambda one: one.share, lambda one: one.share, _share_text
+        ),
+        *_compare(
+            "length",
+            here,
+            other_ranges,
+            lambda one: one.length,
+            lambda one: one.share,
+            _length_text,
+        ),
+        *_compare(
             "repeats",
             here,
-            others,
+            other_ranges,
             lambda one: one.again,
             lambda one: one.again,
-            _repeats(look, here),
+            _repeats_text(meter, here),
         ),
-        *_told(
-            "file", here, others, lambda one: one.fullest, lambda one: one.share, _file(look, here)
+        *_compare(
+            "file",
+            here,
+            other_ranges,
+            lambda one: one.fullest,
+            lambda one: one.share,
+            _file_text(meter, here),
         ),
-        *_told("epoch", here, others, lambda one: 1 + one.epoch, lambda one: one.share, _epoch),
+        *_compare(
+            "epoch",
+            here,
+            other_ranges,
+            lambda one: 1 + one.epoch,
+            lambda one: one.share,
+            _epoch_text,
+        ),
     ]
-    begun = _begun(target, steps)
-    named = [
-        replace(one, source=target.plan.sources[number], text=f"{one.text}{begun.get(number, '')}")
-        for number, one in _strongest(found)
+    boundaries = _boundaries(target, steps)
+    named_findings = [
+        replace(
+            one, source=target.plan.sources[number], text=f"{one.text}{boundaries.get(number, '')}"
+        )
+        for number, one in _strongest(findings)
     ]
-    return [one for one in named if one.bits >= _LEAST]
+    return [one for one in named_findings if one.bits >= _MIN_BITS]
 
 
-def _others(steps: range, end: int) -> Iterator[range]:
-    """Stretches of the same length, spread over the run, none of which touches the one asked
-    about."""
-    many, room = len(steps), end - len(steps)
-    places = np.unique(np.linspace(0, max(room, 0), 2 * OTHERS).astype(np.int64)).tolist()
-    apart = [at for at in places if at >= steps.stop or at + many <= steps.start]
-    for at in apart[:: -(-len(apart) // OTHERS) or 1]:
-        yield range(at, at + many)
+def _other_ranges(steps: range, end: int) -> Iterator[range]:
+    """Yield ranges of the same length, spread over the run, disjoint from the examined one."""
+    length, last_start = len(steps), end - len(steps)
+    starts = np.unique(np.linspace(0, max(last_start, 0), 2 * OTHERS).astype(np.int64)).tolist()
+    disjoint = [start for start in starts if start >= steps.stop or start + length <= steps.start]
+    for start in disjoint[:: -(-len(disjoint) // OTHERS) or 1]:
+        yield range(start, start + length)
 
 
-Say: TypeAlias = Callable[[int, float, float], str]
-Found: TypeAlias = "tuple[int, Finding]"
+Describe: TypeAlias = Callable[[int, float, float], str]
+NumberedFinding: TypeAlias = "tuple[int, Finding]"
 
 
-def _told(
-    kind: str, here: Measured, others: Sequence[Measured], figure: Figure, part: Figure, say: Say
-) -> Iterator[Found]:
-    """One figure of every source: how far it is from the usual, and whether most other stretches
-    are as far from it."""
+def _compare(
+    kind: str,
+    here: RangeFigures,
+    others: Sequence[RangeFigures],
+    figure: Figure,
+    part: Figure,
+    describe: Describe,
+) -> Iterator[NumberedFinding]:
+    """Yield the sources whose figure differs more than in most other ranges."""
     with np.errstate(invalid="ignore"):
-        values = np.stack([figure(one) for one in others])
-        there = ~np.isnan(values).all(axis=0)
+        values = np.stack([figure(measured) for measured in others])
+        is_known = ~np.isnan(values).all(axis=0)
         usual = np.zeros(values.shape[1])
-        usual[there] = np.nanmedian(values[:, there], axis=0)
-    parts, small = np.stack([part(one) for one in others]), 0.5 / max(1, here.total)
+        usual[is_known] = np.nanmedian(values[:, is_known], axis=0)
+    parts, small = np.stack([part(measured) for measured in others]), 0.5 / max(1, here.total)
     usual_part = np.median(parts, axis=0)
 
     def bits(value: Floats, share: Floats) -> Floats:
-        # What there is less of is missed by as much as it usually is.
-        far = np.log2((np.nan_to_num(value) + small) / (usual + small))
-        far[np.isnan(value)] = 0
-        return np.where(far > 0, share, np.maximum(usual_part, share)) * np.abs(far)
+        # A deficit concerns the usual share, an excess the share in these steps.
+        log_ratio = np.log2((np.nan_to_num(value) + small) / (usual + small))
+        log_ratio[np.isnan(value)] = 0
+        return np.where(log_ratio > 0, share, np.maximum(usual_part, share)) * np.abs(log_ratio)
 
-    own = bits(figure(here), part(here))
-    most = np.quantile(
-        np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _USUAL, axis=0
+    bits_here = bits(figure(here), part(here))
+    bits_elsewhere = np.quantile(
+        np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _QUANTILE, axis=0
     )
     if kind != "share":
-        own[~there] = 0
-    for number in np.flatnonzero(own - most >= _LEAST).tolist():
-        a, b = float(figure(here)[number]), float(usual[number])
-        if kind == "epoch" and a < b:  # as it is where a run begins
+        bits_here[~is_known] = 0
+    for number in np.flatnonzero(bits_here - bits_elsewhere >= _MIN_BITS).tolist():
+        value_here, usual_value = float(figure(here)[number]), float(usual[number])
+        if (
+            kind == "epoch" and value_here < usual_value
+        ):  # a lower pass is normal at the start of a run
             continue
-        yield number, Finding(kind, "", a, b, float(own[number] - most[number]), say(number, a, b))
+        yield (
+            number,
+            Finding(
+                kind,
+                "",
+                value_here,
+                usual_value,
+                float(bits_here[number] - bits_elsewhere[number]),
+                describe(number, value_here, usual_value),
+            ),
+        )
 
 
-def _strongest(found: Sequence[Found]) -> list[Found]:
-    """Of each source the finding that tells most, with what the others say of it; the most unusual
-    source first."""
+def _strongest(findings: Sequence[NumberedFinding]) -> list[NumberedFinding]:
+    """Merge the findings of each source, the strongest first; return sources by strength."""
     best = dict[int, Finding]()
-    for number, one in sorted(found, key=lambda pair: -pair[1].bits):
+    for number, finding in sorted(findings, key=lambda pair: -pair[1].bits):
         if number not in best:
-            best[number] = one
+            best[number] = finding
         else:
-            best[number] = replace(best[number], text=f"{best[number].text}; {one.text}")
+            best[number] = replace(best[number], text=f"{best[number].text}; {finding.text}")
     return sorted(best.items(), key=lambda pair: -pair[1].bits)
 
 
-def _share(_: int, here: float, usual: float) -> str:
+def _share_text(_: int, here: float, usual: float) -> str:
     return f"gives {here:.2%} of these steps, usually {usual:.2%}"
 
 
-def _length(_: int, here: float, usual: float) -> str:
-    how = (
+def _length_text(_: int, here: float, usual: float) -> str:
+    ratio = (
         f"{here / usual:.1f} times as long as"
         if here > usual
         else f"{usual / max(here, 1e-9):.1f} times shorter than"
     )
-    return f"its documents are {how} usual: {here:,.0f} tokens, usually {usual:,.0f}"
+    return f"its documents are {ratio} usual: {here:,.0f} tokens, usually {usual:,.0f}"
 
 
-def _repeats(look: Look, here: Measured) -> Say:
-    def say(number: int, again: float, usual: float) -> str:
-        its = here.samples[number]
-        where = look.file(number, int(here.file[number]))
-        most = f", {here.fullest[number]:.0%} of them from {where}" if where else ""
-        said = (
-            f"{again * here.total:,.0f} of its {its:,.0f} documents come again within these steps"
-        )
-        return f"{said}, usually {usual * here.total:,.0f}{most}"
+def _repeats_text(look: RangeMeter, here: RangeFigures) -> Describe:
+    def describe(number: int, repeat_share: float, usual: float) -> str:
+        document_count = here.samples[number]
+        file_name = look.file(number, int(here.file[number]))
+        file_part = f", {here.fullest[number]:.0%} of them from {file_name}" if file_name else ""
+        text = f"{repeat_share * here.total:,.0f} of its {document_count:,.0f} documents come again within these steps"
+        return f"{text}, usually {usual * here.total:,.0f}{file_part}"
 
-    return say
+    return describe
 
 
-def _file(look: Look, here: Measured) -> Say:
-    def say(number: int, part: float, usual: float) -> str:
+def _file_text(look: RangeMeter, here: RangeFigures) -> Describe:
+    def describe(number: int, part: float, usual: float) -> str:
         name = look.file(number, int(here.file[number]))
         return f"{part:.0%} of it comes from {name}, usually {usual:.0%} from one file"
 
-    return say
+    return describe
 
 
-def _epoch(_: int, here: float, usual: float) -> str:
+def _epoch_text(_: int, here: float, usual: float) -> str:
     return f"it is in pass {here:.1f} on average, usually {usual:.1f}"
 
 
-def _begun(target: Target, steps: range) -> dict[int, str]:
-    """What begins or ends with sources within the steps."""
-    a, b, end = (
+def _boundaries(target: Target, steps: range) -> dict[int, str]:
+    """Return the first draws, new passes and last draws of sources within the steps."""
+    counts_before, counts_after, counts_at_end = (
         list(target.rows.counts(step=step).values())
         for step in (steps.start, steps.stop, target.horizon(None))
     )
-    told = dict[int, str]()
+    texts = dict[int, str]()
     for number, name in enumerate(target.plan.sources):
         size = target.sizes.get(name, 0)
-        if not a[number] and b[number] and steps.start:
-            told[number] = "; first drawn here"
-        elif size and a[number] // size < b[number] // size:
-            told[number] = f"; its pass {b[number] // size + 1:,} begins here"
+        if not counts_before[number] and counts_after[number] and steps.start:
+            texts[number] = "; first drawn here"
+        elif size and counts_before[number] // size < counts_after[number] // size:
+            texts[number] = f"; its pass {counts_after[number] // size + 1:,} begins here"
         elif (
-            b[number] == end[number] and a[number] < b[number] and steps.stop < target.horizon(None)
+            counts_after[number] == counts_at_end[number]
+            and counts_before[number] < counts_after[number]
+            and steps.stop < target.horizon(None)
         ):
-            told[number] = "; not drawn after these steps"
-    return told
+            texts[number] = "; not drawn after these steps"
+    return texts

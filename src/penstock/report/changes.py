@@ -1,4 +1,4 @@
-"""What two mixture files say differently, in words."""
+"""Differences of the settings of two mixture files, in words."""
 
 from __future__ import annotations
 
@@ -10,69 +10,70 @@ from penstock.engine.base.urls import redacted
 from penstock.mixture_files.model import MixtureFile
 from penstock.mixture_files.write import tree_of
 
-_SHORT = 60  # characters of a value
-_FEW = 10  # names
+_MAX_VALUE = 60  # characters
+_MAX_NAMES = 10
 
 Tree = Mapping[str, Any]
 
 
 def changes(one: MixtureFile, two: MixtureFile) -> list[str]:
-    """A line for every setting that is not the same, sources that came or went by name.
+    """Return one line per changed setting; sources are matched by name.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> before = MixtureFile((SourceEntry("a", weight=1), SourceEntry("b", weight=2)), seed=1)
     >>> changes(before, MixtureFile((SourceEntry("a", weight=3),), seed=1))
     ['gone: b', 'a: weight 1 -> 3']
     """
-    return list(_mixtures(tree_of(one, Path("/")), tree_of(two, Path("/")), ""))
+    return list(_mixture_changes(tree_of(one, Path("/")), tree_of(two, Path("/")), ""))
 
 
-def _mixtures(one: Tree, two: Tree, above: str) -> Iterator[str]:
-    here, there = one["sources"], two["sources"]
-    for word, some in (
-        ("new", [n for n in there if n not in here]),
-        ("gone", [n for n in here if n not in there]),
+def _mixture_changes(old_tree: Tree, new_tree: Tree, prefix: str) -> Iterator[str]:
+    old_sources, new_sources = old_tree["sources"], new_tree["sources"]
+    for label, names in (
+        ("new", [n for n in new_sources if n not in old_sources]),
+        ("gone", [n for n in old_sources if n not in new_sources]),
     ):
-        if some:
-            more = f" and {len(some) - _FEW} more" if len(some) > _FEW else ""
-            yield f"{word}: {', '.join(above + name for name in some[:_FEW])}{more}"
+        if names:
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            yield f"{label}: {', '.join(prefix + name for name in names[:_MAX_NAMES])}{more}"
     settings = [
-        {name: value for name, value in tree.items() if name != "sources"} for tree in (one, two)
+        {name: value for name, value in tree.items() if name != "sources"}
+        for tree in (old_tree, new_tree)
     ]
-    yield from _settings(settings[0], settings[1], f"{above[:-1]}: " if above else "")
-    for name in (name for name in here if name in there):
-        a, b = (dict(tree[name]) for tree in (here, there))
-        if "mixture" in a and "mixture" in b:
-            yield from _mixtures(a.pop("mixture"), b.pop("mixture"), f"{above}{name}/")
-        yield from _settings(a, b, f"{above}{name}: ")
+    yield from _setting_changes(settings[0], settings[1], f"{prefix[:-1]}: " if prefix else "")
+    for name in (name for name in old_sources if name in new_sources):
+        old, new = (dict(tree[name]) for tree in (old_sources, new_sources))
+        if "mixture" in old and "mixture" in new:
+            yield from _mixture_changes(old.pop("mixture"), new.pop("mixture"), f"{prefix}{name}/")
+        yield from _setting_changes(old, new, f"{prefix}{name}: ")
 
 
-def _settings(one: Tree, two: Tree, where: str) -> Iterator[str]:
-    for name in dict.fromkeys((*one, *two)):
-        a, b = one.get(name), two.get(name)
-        if a == b:
+def _setting_changes(old_tree: Tree, new_tree: Tree, prefix: str) -> Iterator[str]:
+    for name in dict.fromkeys((*old_tree, *new_tree)):
+        old, new = old_tree.get(name), new_tree.get(name)
+        if old == new:
             continue
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from _settings(cast(Tree, a), cast(Tree, b), f"{where}{name} ")
-        elif isinstance(a, list) and isinstance(b, list) and name == "stages":
-            yield from _settings(_numbered(a), _numbered(b), f"{where}stage ")
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _setting_changes(cast(Tree, old), cast(Tree, new), f"{prefix}{name} ")
+        elif isinstance(old, list) and isinstance(new, list) and name == "stages":
+            yield from _setting_changes(_numbered(old), _numbered(new), f"{prefix}stage ")
         else:
-            yield f"{where}{name} {_said(a)} -> {_said(b)}"
+            yield f"{prefix}{name} {_value_text(old)} -> {_value_text(new)}"
 
 
 def _numbered(stages: Any) -> Tree:
     return {str(number): stage for number, stage in enumerate(stages, 1)}
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
-        text = ", ".join(f"{name} {_said(one)}" for name, one in cast(Tree, value).items())
+        text = ", ".join(f"{name} {_value_text(one)}" for name, one in cast(Tree, value).items())
     else:
         text = (
             f"{value:,}"
             if isinstance(value, int) and not isinstance(value, bool)
             else redacted(str(value))
         )
-    return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."

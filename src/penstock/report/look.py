@@ -1,5 +1,4 @@
-"""Samples by what they hold: by a name they carry, by words in them, and those that two mixtures
-have in common."""
+"""Search for samples by name or content, and documents shared by two mixtures."""
 
 from __future__ import annotations
 
@@ -24,37 +23,39 @@ from penstock.types import Ints, is_source
 from .target import Target
 
 NAMES = ("__key__", "key", "id", "uid", "url", "doc_id", "document_id", "warc_record_id")
-"""The columns in which samples are looked for by a name, where none is said."""
+"""Columns that `find --name` searches by default."""
 
-_ROWS = 1 << 13  # rows that are read together
-_SHOWN = 5  # pairs
+_ROWS = 1 << 13  # rows per read
+_MAX_EXAMPLES = 5
 
 Words = npt.NDArray[np.uint64]
-Fits = Callable[[Mapping[str, Any]], bool]
+Matches = Callable[[Mapping[str, Any]], bool]
 
 
-def by_name(target: Target, asked: str, source: str | None = None) -> Iterator[tuple[str, int]]:
-    """Source and index of every sample that carries a name: `VALUE`, or `COLUMN=VALUE`."""
-    column, sign, value = asked.partition("=")
-    columns = (column,) if sign and column.isidentifier() else NAMES
-    value = value if len(columns) == 1 else asked
+def by_name(
+    target: Target, name_query: str, source: str | None = None
+) -> Iterator[tuple[str, int]]:
+    """Yield source and index of samples by name: `VALUE`, or `COLUMN=VALUE`."""
+    column, separator, value = name_query.partition("=")
+    columns = (column,) if separator and column.isidentifier() else NAMES
+    value = value if len(columns) == 1 else name_query
 
-    def fits(row: Mapping[str, Any]) -> bool:
+    def matches(row: Mapping[str, Any]) -> bool:
         return any(str(row[name]) == value for name in columns if name in row)
 
-    yield from _looked(target, source, fits)
+    yield from _search(target, source, matches)
 
 
 def by_words(target: Target, words: str, source: str | None = None) -> Iterator[tuple[str, int]]:
-    """Source and index of every sample that holds some words in a row or in one of its columns."""
+    """Yield source and index of samples with `words` in a column."""
 
-    def fits(row: Mapping[str, Any]) -> bool:
+    def matches(row: Mapping[str, Any]) -> bool:
         return any(isinstance(value, str) and words in value for value in row.values())
 
-    yield from _looked(target, source, fits)
+    yield from _search(target, source, matches)
 
 
-def _looked(target: Target, source: str | None, fits: Fits) -> Iterator[tuple[str, int]]:
+def _search(target: Target, source: str | None, matches: Matches) -> Iterator[tuple[str, int]]:
     names = target.plan.sources
     if source is not None and source not in names:
         raise ConfigError(
@@ -64,7 +65,7 @@ def _looked(target: Target, source: str | None, fits: Fits) -> Iterator[tuple[st
         if source in (None, leaf.name) and is_source(leaf.source):
             for rows, values in _read(leaf, np.arange(len(leaf.source))):
                 for index, value in zip(rows.tolist(), values, strict=True):
-                    if fits(
+                    if matches(
                         cast("Mapping[str, Any]", value)
                         if isinstance(value, Mapping)
                         else {"": value}
@@ -73,19 +74,18 @@ def _looked(target: Target, source: str | None, fits: Fits) -> Iterator[tuple[st
 
 
 def _read(leaf: Leaf, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
-    """The rows of a source as they lie in its files, some at a time."""
+    """Yield rows of a source in file order, in chunks."""
     assert is_source(leaf.source)
-    with Progress(f"look through {leaf.name}", len(indices), "rows") as progress:
+    with Progress(f"search {leaf.name}", len(indices), "rows") as progress:
         for start in range(0, len(indices), _ROWS):
-            some = indices[start : start + _ROWS]
-            yield some, leaf.source.read(some)
-            progress.more(len(some))
+            chunk = indices[start : start + _ROWS]
+            yield chunk, leaf.source.read(chunk)
+            progress.more(len(chunk))
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Documents that a source of one mixture and a source of another have in common: how many, and
-    some of them."""
+    """Documents that two sources share: their number and some examples."""
 
     here: str
     there: str
@@ -94,38 +94,44 @@ class Leak:
 
 
 def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
-    """The documents that two mixtures may both give, the most first.
+    """Return the documents that two mixtures may both deliver, largest groups first.
 
-    `by` is "content", what a row holds; "place", its file and the row in it, for which nothing is
-    read; or a column. Eight bytes a document are kept. Documents that seem to be equal are read and
-    compared.
+    Memory: eight bytes a document. Documents with equal hashes are read and compared.
+
+    Args:
+        one: A mixture.
+        two: Another mixture.
+        by: "content" (of a row), "place" (file and row, nothing is read) or a column.
+
+    Returns:
+        The leaks by pair of sources.
     """
-    names = _Names(by)
-    mine, theirs = (
+    names = _Identities(by)
+    first_sources, second_sources = (
         [(leaf, *names.of(leaf, rows)) for leaf, rows in drawn(target)] for target in (one, two)
     )
     found = list[Leak]()
-    for here, index, name in mine:
-        for there, other, other_name in theirs:
-            _, a, b = cast(
+    for here, index, name in first_sources:
+        for there, other, other_name in second_sources:
+            _, first_rows, second_rows = cast(
                 "tuple[Words, Ints, Ints]", np.intersect1d(name, other_name, return_indices=True)
             )
-            pairs = list(zip(index[a].tolist(), other[b].tolist(), strict=True))
+            pairs = list(zip(index[first_rows].tolist(), other[second_rows].tolist(), strict=True))
             pairs = (
                 [pair for pair in pairs if names.equal(here, there, *pair)]
                 if len(pairs) <= _ROWS
                 else pairs
             )
             if pairs:
-                found.append(Leak(here.name, there.name, len(pairs), tuple(pairs[:_SHOWN])))
+                found.append(Leak(here.name, there.name, len(pairs), tuple(pairs[:_MAX_EXAMPLES])))
     return sorted(found, key=lambda leak: -leak.documents)
 
 
 def drawn(target: Target) -> Iterator[tuple[Leaf, Ints]]:
-    """Every source that knows its rows, and those that its mixture may give."""
+    """Yield every indexed source with the rows that its mixture may deliver."""
     for leaf in target.leaves:
         if is_source(leaf.source):
-            op = _alone(target.op, leaf.number)
+            op = _source_op(target.op, leaf.number)
             size = (
                 len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
             )
@@ -135,23 +141,28 @@ def drawn(target: Target) -> Iterator[tuple[Leaf, Ints]]:
                 yield leaf, np.unique(op.locate(np.arange(size), np.zeros(size, np.int64)).index)
 
 
-def _alone(op: Op, leaf: int) -> Op | None:
-    """The whole of what is done to a source before it is mixed."""
+def _source_op(op: Op, leaf: int) -> Op | None:
+    """Return the op of a source below the mixture, with all its steps."""
     if op.leaf == leaf:
         return op
     return next(
-        (found for each in op.inputs if leaf in each.leaves and (found := _alone(each, leaf))), None
+        (
+            source_op
+            for input_op in op.inputs
+            if leaf in input_op.leaves and (source_op := _source_op(input_op, leaf))
+        ),
+        None,
     )
 
 
-class _Names:
-    """What documents are told apart by, as 64 bits each."""
+class _Identities:
+    """Identities of documents as 64-bit hashes."""
 
     def __init__(self, by: str) -> None:
         self.by, self._files = by, dict[Path, int]()
 
     def of(self, leaf: Leaf, rows: Ints) -> tuple[Ints, Words]:
-        """The rows that have a name, and the names."""
+        """Return the rows that have an identity, and the identities."""
         if self.by == "place":
             return rows, self._places(leaf, rows)
         if self.by == "content":
@@ -162,17 +173,20 @@ class _Names:
             for start in range(0, len(rows), _ROWS):
                 names += keys.of(rows[start : start + _ROWS])
                 progress.tell(start)
-        there = [place for place, name in enumerate(names) if name is not None]
-        if len(rows) and not there:
-            raise ConfigError(f"--by {self.by}: no row of {leaf.name} has such a column")
-        return rows[there], np.asarray([key_of(names[place] or "") for place in there], np.uint64)
+        present = [position for position, name in enumerate(names) if name is not None]
+        if len(rows) and not present:
+            raise ConfigError(
+                f"--by {self.by}: no row of {leaf.name} has this column; name another one"
+            )
+        return rows[present], np.asarray(
+            [key_of(names[position] or "") for position in present], np.uint64
+        )
 
     def _places(self, leaf: Leaf, rows: Ints) -> Words:
         source = row_files_of(leaf.source)
         if source is None:
             raise ConfigError(
-                f"--by place: {leaf.name} does not tell in which files its rows lie; use --by "
-                "content"
+                f"--by place: the files of the rows of {leaf.name} are unknown; use --by content"
             )
         numbers = np.asarray(
             [self._files.setdefault(path.resolve(), len(self._files)) for path in source.paths]
@@ -181,26 +195,31 @@ class _Names:
         return (numbers[file].astype(np.uint64) << np.uint64(40)) | row.astype(np.uint64)
 
     def equal(self, here: Leaf, there: Leaf, a: int, b: int) -> bool:
-        """Whether two documents of one name are equal."""
+        """Return True if two documents with equal hashes are equal."""
         if self.by != "content":
             return True
         assert is_source(here.source) and is_source(there.source)
-        one, two = here.source.read(np.asarray([a])), there.source.read(np.asarray([b]))
-        return content([_bare(one[0])]) == content([_bare(two[0])]) and len(repr(one)) == len(
-            repr(two)
+        first_row, second_row = (
+            here.source.read(np.asarray([a])),
+            there.source.read(np.asarray([b])),
         )
+        return content([_content_of(first_row[0])]) == content(
+            [_content_of(second_row[0])]
+        ) and len(repr(first_row)) == len(repr(second_row))
 
 
 def _digests(values: Sequence[Any]) -> Words:
-    return np.asarray([int(content([_bare(value)]) or "0", 16) for value in values], np.uint64)
+    return np.asarray(
+        [int(content([_content_of(value)]) or "0", 16) for value in values], np.uint64
+    )
 
 
-def _bare(value: Any) -> Any:
-    """What a row holds, without where it lies."""
+def _content_of(value: Any) -> Any:
+    """Return the content of a row without its shard and key."""
     if not isinstance(value, dict):
         return value
     return {
-        name: each
-        for name, each in cast("dict[str, Any]", value).items()
+        name: field
+        for name, field in cast("dict[str, Any]", value).items()
         if name not in ("__shard__", "__key__")
     }

@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing else: no network, no script; light and dark, wide and narrow."""
+"""Self-contained HTML pages without network or script, for light, dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -40,9 +40,16 @@ def html(
     table: Sequence[Sequence[str]] = (),
     noted: frozenset[str] = frozenset(),
 ) -> str:
-    """A page: parts without a heading, a table (its first row is the head; a row whose name is less
-    far in than that of the next is a group), parts with a heading. Their content is HTML. `noted`
-    are names that something is said of.
+    """Return a page: untitled parts, a table, then titled parts; their content is HTML.
+
+    Args:
+        title: The heading.
+        parts: Pairs of heading and HTML.
+        table: Rows of cells, the header first. An unindented row above an indented one is a group.
+        noted: Names of rows to highlight.
+
+    Returns:
+        The page.
     """
     out = StringIO()
     out.write(
@@ -59,14 +66,14 @@ def html(
         out.write("<table><thead><tr>")
         out.write("".join(f'<th scope="col">{escape(cell)}</th>' for cell in table[0]))
         out.write("</tr></thead><tbody>")
-        inside = [row[0].startswith(" ") for row in table[1:]] + [False]
+        indented = [row[0].startswith(" ") for row in table[1:]] + [False]
         for number, row in enumerate(table[1:]):
-            kinds = ["group"] if not inside[number] and inside[number + 1] else []
-            kinds += ["noted"] if row[0].strip() in noted else []
-            said = f' class="{" ".join(kinds)}"' if kinds else ""
+            classes = ["group"] if not indented[number] and indented[number + 1] else []
+            classes += ["noted"] if row[0].strip() in noted else []
+            class_attribute = f' class="{" ".join(classes)}"' if classes else ""
             first, *rest = (escape(cell) for cell in row)
             out.write(
-                f"<tr{said}><th "
+                f"<tr{class_attribute}><th "
                 f'scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
             )
         out.write("</tbody></table></div>")
@@ -77,7 +84,7 @@ def html(
 
 
 def pictures(course: Course, title: str, strip: Strip | None = None) -> str:
-    """A picture of a plan for wide windows, and one for narrow ones."""
+    """Return a picture for wide windows and one for narrow windows."""
     drawn = {kind: drawing(course, title, strip, width) for kind, width in WIDTHS.items()}
     return "".join(f'<div class="{kind}">{svg}</div>' for kind, svg in drawn.items())
 
@@ -89,14 +96,23 @@ def save(
     table: Sequence[Sequence[str]] = (),
     strip: Strip | None = None,
 ) -> None:
-    """Write the picture as SVG or PNG, or as a page that holds it and a table (the first row is its
-    head). SVG and pages show what lies in the strip too, and say what each band is where the mouse
-    stands on it.
+    """Write the picture as SVG or PNG, or as an HTML page with a table.
+
+    SVG and HTML include the strip of stages and repeats, and tooltips.
+
+    Args:
+        course: Counts of samples along the run.
+        path: The file; its suffix is the format.
+        title: The heading.
+        table: Rows of cells, the header first (HTML only).
+        strip: Stages, first repeats and ends.
+
+    Raises:
+        ConfigError: The suffix is no known format.
     """
     if path.suffix not in KINDS:
         raise ConfigError(
-            f"{path}: a picture is written as {', '.join(KINDS)}; give a name that ends in one of "
-            "them"
+            f"{path}: the format of a picture is one of {', '.join(KINDS)}; use one as the suffix"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":

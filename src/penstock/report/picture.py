@@ -1,4 +1,4 @@
-"""A plan as a picture: who gives how much over the run, and how often each source has been seen."""
+"""Picture of a plan with Matplotlib: shares and epochs of sources over the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.types import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-BANDS = 10  # sources with a colour of their own; the lightest of the others share one
+BANDS = 10  # sources with their own colour; the smaller ones share one
 OTHERS = "#b8bcc4"
 COLOURS = (
     "#2f6fde",
@@ -32,9 +32,10 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class Course:
-    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before
-    step `steps[i]`. Sources of one group, where there are `groups`, stand beside each other, and
-    share a colour and a label.
+    """Counts of samples along the run.
+
+    `counts[i, s]` is the number of samples (or tokens, see `unit`) of source `s` before step
+    `steps[i]`. Sources of one group are adjacent and share a colour and a label.
     """
 
     names: Sequence[str]
@@ -46,43 +47,42 @@ class Course:
     groups: Sequence[str] = ()
 
     def merged(self) -> Course:
-        """The same with the sources that give least put together, so that a picture can be read,
-        unless they have groups.
-        """
+        """Return the course with the smallest sources merged, unless there are groups."""
         if self.grouped:
             return self
         if len(self.names) <= BANDS + 1:
             return self
         order: list[int] = np.argsort(-self.counts[-1], kind="stable").tolist()
-        kept, rest = order[:BANDS], order[BANDS:]
+        largest, rest = order[:BANDS], order[BANDS:]
         known = [size for i in rest if (size := self.sizes[i]) is not None]
-        names = [*(self.names[i] for i in kept), f"{len(rest)} others"]
-        sizes = [*(self.sizes[i] for i in kept), sum(known) if len(known) == len(rest) else None]
+        names = [*(self.names[i] for i in largest), f"{len(rest)} others"]
+        sizes = [*(self.sizes[i] for i in largest), sum(known) if len(known) == len(rest) else None]
         return Course(
             names,
             sizes,
             self.steps,
-            np.column_stack([self.counts[:, kept], self.counts[:, rest].sum(axis=1)]),
+            np.column_stack([self.counts[:, largest], self.counts[:, rest].sum(axis=1)]),
             self.marks,
             self.unit,
         )
 
     @property
     def grouped(self) -> bool:
-        """Whether some sources are told of together."""
+        """True if at least one group has several sources or its own name."""
         return bool(self.groups) and list(self.groups) != list(self.names)
 
     @property
     def together(self) -> list[tuple[str, list[int]]]:
-        """What has a label: groups with the numbers of their sources, or each source by itself."""
-        of = self.groups if self.grouped else self.names
+        """Labels with the numbers of their sources: one per group, or one per source."""
+        labels = self.groups if self.grouped else self.names
         return [
-            (name, [i for i, other in enumerate(of) if other == name]) for name in dict.fromkeys(of)
+            (name, [i for i, label in enumerate(labels) if label == name])
+            for name in dict.fromkeys(labels)
         ]
 
 
 def draw(course: Course, title: str) -> Any:
-    """Two panels over one axis of steps: shares as bands, epochs as lines."""
+    """Draw two panels over the steps: shares as bands, epochs as lines."""
     try:
         from matplotlib import ticker
         from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ def draw(course: Course, title: str) -> Any:
 def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     drawn = np.diff(course.counts, axis=0).astype(np.float64)
     shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
-    # A share belongs to the steps between two counts, so the bands are stairs.
+    # A share covers the steps between two counts, so the bands are step functions.
     edges = np.repeat(course.steps, 2)[1:-1]
     together = course.together
     pairs = list(zip(colours, (mine for _, mine in together), strict=True))
@@ -174,18 +174,19 @@ def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
     axes.axhline(1, color="#999", linewidth=0.8, linestyle=(0, (5, 4)))
     top = axes.get_ylim()[1]
     labels = [
-        f"{name}  {_times(end)}" for (name, _, _), end in zip(known, ends.tolist(), strict=True)
+        f"{name}  {_epochs_text(end)}"
+        for (name, _, _), end in zip(known, ends.tolist(), strict=True)
     ]
     _labels(
         axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top
     )
 
 
-def shade(colour: str, number: int, many: int) -> str:
-    """The colour of one source of a group: the lighter, the later."""
-    part = 0.6 * number / max(many - 1, 1)
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(value + (255 - value) * part):02x}" for value in parts)
+def shade(colour: str, number: int, count: int) -> str:
+    """Return the colour of a source in a group; later sources are lighter."""
+    lightness = 0.6 * number / max(count - 1, 1)
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(value + (255 - value) * lightness):02x}" for value in channels)
 
 
 def _labels(
@@ -197,7 +198,7 @@ def _labels(
     gap: float,
     top: float,
 ) -> None:
-    """Names at the right edge, moved apart where they would overlap."""
+    """Write labels at the right edge; move them apart if they overlap."""
     for label, y, colour in zip(labels, spaced(places, gap, top).tolist(), colours, strict=True):
         axes.annotate(
             label,
@@ -213,8 +214,7 @@ def _labels(
 
 
 def spaced(places: Floats, gap: float, top: float) -> Floats:
-    """The places in their order, at least `gap` apart and not above `top`, as near to where they
-    were as that allows.
+    """Return positions at least `gap` apart and at most `top`, close to the given ones.
 
     >>> spaced(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
     [0.0, 0.5, 0.1]
@@ -223,18 +223,18 @@ def spaced(places: Floats, gap: float, top: float) -> Floats:
     """
     order = np.argsort(places, kind="stable")
     steps = np.arange(len(places)) * gap
-    up = np.maximum.accumulate(places[order] - steps) + steps
-    moved = np.empty_like(places)
-    moved[order] = np.minimum(up, top - steps[::-1])
-    return moved
+    raised = np.maximum.accumulate(places[order] - steps) + steps
+    result = np.empty_like(places)
+    result[order] = np.minimum(raised, top - steps[::-1])
+    return result
 
 
-def _times(epochs: float) -> str:
+def _epochs_text(epochs: float) -> str:
     return f"{epochs:.2f} x" if epochs < 10 else f"{epochs:,.0f} x"
 
 
 def short(value: float, _: Any = None) -> str:
-    """A number in few letters.
+    """Format a number with a unit prefix.
 
     >>> short(5_000), short(1.5e12), short(12)
     ('5 k', '1.5 T', '12')

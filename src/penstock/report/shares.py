@@ -1,5 +1,4 @@
-"""What a plan says of every source over a run: as rows for machines, as a table and remarks for
-people."""
+"""Shares of all sources over a run: as JSON rows, as a table, and as data of a picture."""
 
 from __future__ import annotations
 
@@ -22,14 +21,16 @@ if TYPE_CHECKING:
     from .picture import Course
     from .svg import Strip
 
-GRID = 120  # steps at which a picture looks
+GRID = 120  # points of a picture along the run
 
 
 def rows(target: Target, steps: int) -> list[Row]:
-    """Every source over the first `steps` steps. Shares are those of tokens where rows are packed
-    or tokens are asked for, epochs those of tokens where rows are packed.
+    """Return a row for every source over the first `steps` steps.
+
+    Shares count tokens if rows are packed or weights count tokens; epochs count tokens if rows are
+    packed.
     """
-    counts, tokens, asked = (
+    counts, tokens, requested = (
         target.rows.counts(step=steps),
         target.tokens(steps),
         target.asked(steps),
@@ -39,20 +40,20 @@ def rows(target: Target, steps: int) -> list[Row]:
         {name: count / max(1, target.sizes[name]) for name, count in counts.items()},
     )
     if target.by_tokens:
-        amounts, asked = tokens, in_tokens(target, asked)
+        amounts, requested = tokens, in_tokens(target, requested)
     if target.packed:
         epochs = {name: tokens[name] / max(1, target.all_tokens[name]) for name in counts}
     total = max(1, sum(amounts.values()))
-    out = list[Row]()
+    result = list[Row]()
     for name, count in counts.items():
-        found = target.exhausts.get(name)
-        repeats, last = (found.repeats, found.ends) if found else (None, None)
+        exhaustion = target.exhausts.get(name)
+        repeats, last = (exhaustion.repeats, exhaustion.ends) if exhaustion else (None, None)
         ends = _ends(target, last, steps)
-        out.append(
+        result.append(
             Row(
                 name,
                 target.sizes.get(name),
-                asked[name],
+                requested[name],
                 amounts[name] / total,
                 count,
                 tokens.get(name),
@@ -64,21 +65,21 @@ def rows(target: Target, steps: int) -> list[Row]:
                 target.groups.get(name),
             )
         )
-    return sorted(out, key=lambda row: target.by_group(row.source))
+    return sorted(result, key=lambda row: target.by_group(row.source))
 
 
 def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
-    """Shares of samples as shares of tokens, by the mean length of each source."""
-    each = {
+    """Convert shares of samples to shares of tokens, by the mean length of each source."""
+    weighted = {
         name: share * target.all_tokens[name] / max(1, target.sizes[name])
         for name, share in asked.items()
     }
-    total = sum(each.values()) or 1.0
-    return {name: share / total for name, share in each.items()}
+    total = sum(weighted.values()) or 1.0
+    return {name: share / total for name, share in weighted.items()}
 
 
 def _within(target: Target, row: int | None, steps: int) -> int | None:
-    """The step that holds a row, if it is one of these."""
+    """Return the step that holds a row, or None if it is not among the first `steps`."""
     step = None if row is None else target.step(row)
     return (
         step
@@ -88,40 +89,39 @@ def _within(target: Target, row: int | None, steps: int) -> int | None:
 
 
 def _ends(target: Target, row: int | None, steps: int) -> int | None:
-    """The first step with no row before this one, if it is one of these."""
+    """Return the step after the last row of a source, or None if it is not among the first."""
     last = None if not row else _within(target, row - 1, steps - 1)
     return None if last is None else last + 1
 
 
 def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain values."""
-    told = remarks(found)
+    """Return the rows as JSON values."""
+    all_remarks = remarks(found)
     return [
-        {**asdict(row), "remarks": [text for name, text in told if name == row.source]}
+        {**asdict(row), "remarks": [text for name, text in all_remarks if name == row.source]}
         for row in found
     ]
 
 
 def in_groups(found: Sequence[Row]) -> list[Row]:
-    """A row for each group, its sources after it, further in; as they are where there are no
-    groups."""
-    out = list[Row]()
+    """Insert a row for each group before its indented sources; keep ungrouped rows as they are."""
+    result = list[Row]()
     for group in dict.fromkeys(row.group for row in found):
-        mine = [row for row in found if row.group == group]
+        members = [row for row in found if row.group == group]
         if group is None:
-            out += mine
+            result += members
             continue
-        size, samples = sum(row.size or 0 for row in mine), sum(row.samples for row in mine)
+        size, samples = sum(row.size or 0 for row in members), sum(row.samples for row in members)
         tokens = (
-            sum(row.tokens for row in mine if row.tokens is not None)
-            if mine[0].tokens is not None
+            sum(row.tokens for row in members if row.tokens is not None)
+            if members[0].tokens is not None
             else None
         )
-        asked, share = sum(row.asked for row in mine), sum(row.share for row in mine)
-        epochs = sum(row.epochs * (row.size or 0) for row in mine) / max(size, 1)
-        out.append(Row(group, size, asked, share, samples, tokens, epochs, None, None, None))
-        out += [replace(row, source=f"  {row.source}") for row in mine]
-    return out
+        asked, share = sum(row.asked for row in members), sum(row.share for row in members)
+        epochs = sum(row.epochs * (row.size or 0) for row in members) / max(size, 1)
+        result.append(Row(group, size, asked, share, samples, tokens, epochs, None, None, None))
+        result += [replace(row, source=f"  {row.source}") for row in members]
+    return result
 
 
 HEAD = (
@@ -139,12 +139,12 @@ HEAD = (
 
 
 def head(packed: bool) -> tuple[str, ...]:
-    """The names of the columns; a packed document counts in parts."""
+    """Return the column names; packed documents are counted in parts."""
     return tuple("parts" if name == "samples" and packed else name for name in HEAD)
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row as texts."""
+    """Format a row as texts."""
     return (
         row.source,
         _number(row.size),
@@ -160,7 +160,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def lines(found: Sequence[Row], packed: bool = False) -> list[tuple[str, ...]]:
-    """All rows as texts, the names of the columns first."""
+    """Format all rows as texts, after the column names."""
     return [head(packed), *(cells(row) for row in in_groups(found))]
 
 
@@ -169,7 +169,7 @@ def _number(value: int | None) -> str:
 
 
 def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
-    """The rows for people; columns that would be empty are left out."""
+    """Return the rows as a table without empty columns."""
     from rich.table import Table
 
     names = head(packed)
@@ -196,7 +196,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
 
 
 def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
-    """Two plans of the same sources, side by side."""
+    """Return two plans of the same sources as one table."""
     from rich.table import Table
 
     made = Table(box=None, header_style="bold", pad_edge=False)
@@ -217,7 +217,7 @@ def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
 
 
 def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
-    """What a picture shows beside the shares: stages, first repeats, and what is used up."""
+    """Return stages, first repeats and ends of sources, for a picture."""
     from .svg import Strip
 
     counts, found = target.rows.counts(step=steps), target.exhausts
@@ -234,7 +234,7 @@ def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
 
 
 def course(target: Target, steps: int) -> Course:
-    """What has been given along the run, for a picture: samples, or tokens of packed rows."""
+    """Return the counts along the run, in samples or in tokens of packed rows."""
     from .picture import Course
 
     grid = distinct(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
@@ -245,13 +245,13 @@ def course(target: Target, steps: int) -> Course:
         if (ends := _ends(target, one.ends, steps)) is not None:
             if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
-        elif (again := _within(target, one.repeats, steps)) is not None and len(
+        elif (repeat_step := _within(target, one.repeats, steps)) is not None and len(
             target.exhausts
         ) <= 12:
-            marks.append((again, f"{name} repeats"))
+            marks.append((repeat_step, f"{name} repeats"))
     names = list(target.plan.sources)
-    whole = target.all_tokens if target.by_tokens else target.sizes
-    sizes = [whole.get(name) for name in names]
+    totals = target.all_tokens if target.by_tokens else target.sizes
+    sizes = [totals.get(name) for name in names]
     order = sorted(range(len(names)), key=lambda i: target.by_group(names[i]))
     names, sizes = [names[i] for i in order], [sizes[i] for i in order]
     groups = [target.groups.get(name, name) for name in names]
@@ -260,12 +260,16 @@ def course(target: Target, steps: int) -> Course:
     )
 
 
-def packing(told: PackedShares) -> str:
-    """How full rows are and what becomes of documents, in a line."""
+def packing(packed_shares: PackedShares) -> str:
+    """Format the fill of packed rows and the fate of documents in one line."""
     amount = (
-        "" if told.rows is None else f"{told.rows:,} rows of {told.tokens:,} tokens in a pass, "
+        ""
+        if packed_shares.rows is None
+        else f"{packed_shares.rows:,} rows of {packed_shares.tokens:,} tokens in a pass, "
     )
-    lost = f", {told.cut:.2%} cut" if told.cut else ""
-    differ = len(set(told.stored.values())) > 1
-    stored = f"; the sources store their tokens as {said_of(told.stored)}" if differ else ""
-    return f"{amount}{told.fill:.2%} full, {told.split:.2%} of the documents split{lost}{stored}"
+    lost = f", {packed_shares.cut:.2%} cut" if packed_shares.cut else ""
+    differ = len(set(packed_shares.stored.values())) > 1
+    stored = (
+        f"; the sources store their tokens as {said_of(packed_shares.stored)}" if differ else ""
+    )
+    return f"{amount}{packed_shares.fill:.2%} full, {packed_shares.split:.2%} of the documents split{lost}{stored}"

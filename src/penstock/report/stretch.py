@@ -1,4 +1,4 @@
-"""Figures of a stretch of steps, source by source."""
+"""Measurement of a range of steps, source by source."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from penstock.types import Ints, is_source
 
 from .target import Target
 
-_MOST = 1 << 18  # rows of one stretch, from which on steps are drawn from it
-_PARTS = 64  # stretches within it
-_PIECE = 1 << 16  # bytes of a file by which copies are known
-_FILES = 4096  # files up to which copies are looked for
+_MAX_ROWS = 1 << 18  # longer ranges are sampled
+_PARTS = 64  # samples of a long range
+_PIECE = 1 << 16  # bytes compared at both ends of files, to detect copies
+_FILES = 4096  # sources with more files are not searched for copies
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """By source: documents that begin, shares of tokens (or samples), mean length of documents,
-    documents that were there before (as a part of all), the part of the fullest file and its
-    number, the mean epoch. NaN where there is nothing to tell.
+class RangeFigures:
+    """Figures of a range of steps, one entry per source; NaN if unknown.
+
+    `samples` counts documents that begin, `share` is of tokens (or samples), `length` is a mean,
+    `again` the share of repeated documents, `fullest` the share of the largest file and `file` its
+    number, `epoch` a mean.
     """
 
     samples: Floats
@@ -43,12 +45,12 @@ class Measured:
 
     @property
     def total(self) -> int:
-        """Documents of all sources."""
+        """Number of documents of all sources."""
         return int(self.samples.sum())
 
 
-class Look:
-    """Measures stretches of steps."""
+class RangeMeter:
+    """Measures ranges of steps."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -61,36 +63,41 @@ class Look:
     def _known(self) -> bool:
         return all(sizes is not None for sizes in self._lengths)
 
-    def measured(self, steps: range) -> Measured:
-        """All figures of a stretch; of a very long one those of steps spread over it."""
+    def measure(self, steps: range) -> RangeFigures:
+        """Return the figures of a range; a very long one is sampled."""
         columns = [np.concatenate(column) for column in zip(*self._taken(steps), strict=True)]
         leaf, index, epoch, begun, tokens = columns
-        many, first = len(self._lengths), begun > 0
-        samples = np.bincount(leaf[first], minlength=many).astype(np.float64)
-        amounts = np.bincount(leaf, tokens, minlength=many) if self._known else samples
-        none = np.full(many, np.nan)
-        length, fullest, passes, again = none.copy(), none.copy(), none.copy(), np.zeros(many)
-        file = np.zeros(many, np.int64)
+        source_count, is_first = len(self._lengths), begun > 0
+        samples = np.bincount(leaf[is_first], minlength=source_count).astype(np.float64)
+        amounts = np.bincount(leaf, tokens, minlength=source_count) if self._known else samples
+        unknown = np.full(source_count, np.nan)
+        length, fullest, passes, again = (
+            unknown.copy(),
+            unknown.copy(),
+            unknown.copy(),
+            np.zeros(source_count),
+        )
+        file = np.zeros(source_count, np.int64)
         for number in np.flatnonzero(samples).tolist():
-            mine = first & (leaf == number)
-            rows, passes[number] = index[mine], epoch[mine].mean()
+            is_of_source = is_first & (leaf == number)
+            rows, passes[number] = index[is_of_source], epoch[is_of_source].mean()
             if (sizes := self._lengths[number]) is not None:
                 length[number] = sizes[rows].mean()
-            part, row = self._lying(number, rows)
-            again[number] = len(rows) - len(np.unique((part << 40) | row))
-            inside = np.bincount(part)
-            file[number] = int(inside.argmax())
+            file_number, row_in_file = self._lying(number, rows)
+            again[number] = len(rows) - len(np.unique((file_number << 40) | row_in_file))
+            rows_by_file = np.bincount(file_number)
+            file[number] = int(rows_by_file.argmax())
             if (source := self._filed[number]) is not None and len(source.paths) > 1:
-                fullest[number] = inside.max() / len(rows)
+                fullest[number] = rows_by_file.max() / len(rows)
         total = max(1.0, samples.sum())
-        return Measured(
+        return RangeFigures(
             samples, amounts / max(1.0, amounts.sum()), length, again / total, fullest, file, passes
         )
 
     def _taken(self, steps: range) -> Iterator[tuple[Ints, Ints, Ints, Ints, Ints]]:
-        """Leaf, index, epoch, whether it begins here and tokens of every part."""
-        for some in self._spread(steps):
-            for taken in self._target.rows.audit(some).stretches():
+        """Yield source, index, epoch, is-first and tokens of every part of a document."""
+        for part_range in self._spread(steps):
+            for taken in self._target.rows.audit(part_range).stretches():
                 ones = np.ones(len(taken.leaf), np.int64)
                 begun, tokens = ones, ones
                 if taken.start is not None and taken.stop is not None:
@@ -98,47 +105,48 @@ class Look:
                 elif self._known:
                     tokens = ones.copy()
                     for number in np.flatnonzero(np.bincount(taken.leaf)).tolist():
-                        sizes, mine = self._lengths[number], taken.leaf == number
+                        sizes, is_of_source = self._lengths[number], taken.leaf == number
                         assert sizes is not None
-                        tokens[mine] = sizes[taken.index[mine]]
+                        tokens[is_of_source] = sizes[taken.index[is_of_source]]
                 yield taken.leaf, taken.index, taken.epoch, begun, tokens
 
     def _spread(self, steps: range) -> Iterator[range]:
         per_step = self._target.rows_of_step
-        if len(steps) * per_step <= _MOST:
+        if len(steps) * per_step <= _MAX_ROWS:
             yield steps
             return
-        each, room = max(1, _MOST // per_step // _PARTS), len(steps) // _PARTS
+        length, spacing = max(1, _MAX_ROWS // per_step // _PARTS), len(steps) // _PARTS
         for part in range(_PARTS):
-            shift = int(hash64(steps.start, np.asarray([part]))[0] % np.uint64(max(1, room - each)))
-            at = steps.start + part * room + shift
-            yield range(at, min(at + each, steps.stop))
+            shift = int(
+                hash64(steps.start, np.asarray([part]))[0] % np.uint64(max(1, spacing - length))
+            )
+            start = steps.start + part * spacing + shift
+            yield range(start, min(start + length, steps.stop))
 
     def _lying(self, number: int, index: Ints) -> tuple[Ints, Ints]:
-        """The file of rows, or the one of which that is a copy, and the rows of it."""
+        """Return file and row in it; a copy counts as the first equal file."""
         if (source := self._filed[number]) is None:
             return np.zeros(len(index), np.int64), index
         file, row = source.file_rows(index)
-        same = self._same[number]
-        return (file if same is None else same[file]), row
+        first_copy = self._same[number]
+        return (file if first_copy is None else first_copy[file]), row
 
     def file(self, number: int, part: int) -> str:
-        """The name of a file of a source; nothing where it has but one."""
+        """Return the name of a file, or "" if the source has only one."""
         source = self._filed[number]
         return "" if source is None or len(source.paths) < 2 else source.paths[part].name
 
 
-def _copies(source: RowFiles) -> Ints | None:
-    """For each file of a source the first that holds the same: files that are listed twice, and
-    copies of files."""
+def _copies(source: Filed) -> Ints | None:
+    """Return for each file the first file with equal content (by size, first and last bytes)."""
     if not 1 < len(source.paths) <= _FILES:
         return None
     sizes = [world.store.stat(str(path)).size for path in source.paths]
-    first, out = dict[object, int](), np.arange(len(sizes))
+    first, first_copies = dict[object, int](), np.arange(len(sizes))
     for place, (path, size) in enumerate(zip(source.paths, sizes, strict=True)):
         name: object = path.resolve()
         if sizes.count(size) > 1:
             ends = (world.store.read(str(path), at, _PIECE) for at in (0, max(0, size - _PIECE)))
             name = (size, *(content(piece) for piece in ends))
-        out[place] = first.setdefault(name, place)
-    return out
+        first_copies[place] = first.setdefault(name, place)
+    return first_copies

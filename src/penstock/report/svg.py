@@ -1,5 +1,4 @@
-"""A plan as SVG drawn here: groups first, their sources within, at a width of one's choice, in
-light and in dark."""
+"""Picture of a plan as SVG: groups, sources, stages and repeats; for light and dark themes."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ import numpy as np
 
 from .picture import BANDS, COLOURS, OTHERS, Course, Floats, shade, short, spaced
 
-TALL = 300  # of the panel of shares
-_ROW, _LINE = 18, 15  # of the strip of first repeats, and between labels
-_CHAR = 6.6  # about the width of a letter
+PANEL_HEIGHT = 300  # of the panel of shares
+_ROW, _LINE = 18, 15  # heights of a row of the strip, and of a label
+_CHAR = 6.6  # approximate width of a character
 
 STYLE = """
 .plan { --ink: #1b1f24; --dim: #57606a; --rule: #d0d7de; --paper: #ffffff; font: 12px system-ui, sans-serif }
@@ -31,9 +30,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Strip:
-    """What lies beside the shares: stages with the steps at which they begin, and, by source, when
-    it is first seen a second time and when it is used up.
-    """
+    """Events beside the shares: begins of stages, and first repeats and ends by source."""
 
     stages: Sequence[tuple[int, str]] = ()
     repeats: Sequence[int | None] = ()
@@ -41,7 +38,7 @@ class Strip:
 
 
 def drawing(course: Course, title: str, strip: Strip | None = None, width: int = 1060) -> str:
-    """An `<svg>` element; what the mouse stands on says what it is."""
+    """Return an `<svg>` element with tooltips."""
     strip = strip or Strip((), [None] * len(course.names), [None] * len(course.names))
     if not course.grouped and len(course.names) > BANDS + 1:
         order: list[int] = np.argsort(-course.counts[-1], kind="stable").tolist()
@@ -76,9 +73,9 @@ class _Drawing:
         self.first, self.last = int(course.steps[0]), int(course.steps[-1])
 
     def svg(self) -> str:
-        """All panels, one below the other."""
+        """Return all panels, one below the other."""
         top = 52 + self._stage_rows() * _LINE
-        tall = max(TALL, len(self.together) * _LINE)
+        tall = max(PANEL_HEIGHT, len(self.together) * _LINE)
         strip, rows = top + tall + 66, len(self.together)
         bottom = strip + rows * _ROW + 26
         epochs, height = bottom + 30, bottom + 30 + 180 + 44
@@ -92,7 +89,7 @@ class _Drawing:
         self._text(
             self.left,
             strip - 8,
-            "each line: a source is seen again for the first time; cross: it is used up",
+            "line: first repeat of a source; cross: the source is used up",
             "dim",
         )
         self._repeats(strip)
@@ -113,7 +110,7 @@ class _Drawing:
         paper = '<rect class="paper" width="100%" height="100%"/>'
         return f"{head}<style>{STYLE}</style>{paper}{self.out.getvalue()}</svg>"
 
-    # ------------------------------------------------------------ parts
+    # ------------------------------------------------------------ elements
 
     def _x(self, step: float) -> float:
         return self.left + self.wide * (step - self.first) / max(1, self.last - self.first)
@@ -143,7 +140,7 @@ class _Drawing:
         )
 
     def _shape(self, tag: str, attributes: str, said: str) -> None:
-        """Something that says what it is where the mouse stands on it."""
+        """Write an element with a tooltip."""
         self.out.write(f"<{tag} {attributes}><title>{escape(said)}</title></{tag}>")
 
     def _colours(self) -> Iterator[tuple[str, list[int], str]]:
@@ -159,26 +156,26 @@ class _Drawing:
     def _shares(self, top: float, tall: float) -> None:
         drawn = np.diff(self.course.counts, axis=0).astype(np.float64)
         shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
-        order = [i for _, mine in self.together for i in mine]
+        order = [i for _, members in self.together for i in members]
         edges = np.concatenate(
             [np.zeros((len(shares), 1)), np.cumsum(shares[:, order], axis=1)], axis=1
         )
         x = [self._x(step) for step in self.course.steps.tolist()]
-        whole = self.course.counts[-1] / max(1, int(self.course.counts[-1].sum()))
+        run_shares = self.course.counts[-1] / max(1, int(self.course.counts[-1].sum()))
         for level in (0, 0.25, 0.5, 0.75, 1):
             self._text(self.left - 6, top + tall * (1 - level) + 4, f"{level:.0%}", "dim", "end")
         place = 0
-        for name, mine, colour in self._colours():
-            for number, source in enumerate(mine):
+        for name, members, colour in self._colours():
+            for number, source in enumerate(members):
                 low, high = (top + tall * (1 - edges[:, place + more]) for more in (0, 1))
                 place += 1
                 if np.allclose(low, high):
                     continue
                 path = _stairs(x, high.tolist()) + _stairs(x, low.tolist())[::-1]
                 points = " ".join(f"{a:.1f},{b:.1f}" for a, b in path)
-                said = self._said(source, float(whole[source]), name)
-                fill = shade(colour, number, len(mine))
-                self._shape("polygon", f'class="band" points="{points}" fill="{fill}"', said)
+                tooltip = self._said(source, float(run_shares[source]), name)
+                fill = shade(colour, number, len(members))
+                self._shape("polygon", f'class="band" points="{points}" fill="{fill}"', tooltip)
         ends = [(float(edges[-1, a]), float(edges[-1, b])) for a, b in self._bounds()]
         middles = np.asarray([(a + b) / 2 for a, b in ends])
         places = spaced(middles, _LINE / tall, 1 - _LINE / tall / 2)
@@ -214,25 +211,23 @@ class _Drawing:
         return name if len(name) <= most else f"{name[: most - 1]}…"
 
     def _stage_labels(self) -> list[tuple[float, str, int]]:
-        """Where the name of each stage stands: beside its border, in the first line in which there
-        is room."""
-        taken, out = list[float](), list[tuple[float, str, int]]()
+        """Return x, name and line of stage labels; each uses the first line with free space."""
+        line_ends, labels = list[float](), list[tuple[float, str, int]]()
         for step, name in self.strip.stages:
-            x, wide = self._x(step) + 4, len(name) * _CHAR + 8
-            x = min(x, self.width - wide)
-            row = next((n for n, until in enumerate(taken) if until <= x), len(taken))
-            taken[row : row + 1] = [x + wide]
-            out.append((x, name, row))
-        return out
+            x, label_width = self._x(step) + 4, len(name) * _CHAR + 8
+            x = min(x, self.width - label_width)
+            row = next((n for n, line_end in enumerate(line_ends) if line_end <= x), len(line_ends))
+            line_ends[row : row + 1] = [x + label_width]
+            labels.append((x, name, row))
+        return labels
 
     def _stage_rows(self) -> int:
         return max((row + 1 for _, _, row in self._stage_labels()), default=0)
 
     def _stages(self, top: float, ends: tuple[float, float, float]) -> None:
         for (step, name), (x, _, row) in zip(self.strip.stages, self._stage_labels(), strict=True):
-            y = (
-                top - (self._stage_rows() - 1 - row) * _LINE
-            )  # no border goes through the name of an earlier one
+            # Later stages use lower lines, so that no border crosses an earlier name.
+            y = top - (self._stage_rows() - 1 - row) * _LINE
             if step > self.first:
                 for low, high in ((y - 8, ends[0]), ends[1:]):
                     self._line(
@@ -246,14 +241,14 @@ class _Drawing:
             self._text(x, y, name, "bold")
 
     def _repeats(self, top: float) -> None:
-        for row, (name, mine, colour) in enumerate(self._colours()):
+        for row, (name, members, colour) in enumerate(self._colours()):
             y = top + row * _ROW
             self._line(self.left, y + _ROW - 3, self.left + self.wide, y + _ROW - 3)
-            again = 0
-            for i in mine:
+            repeated = 0
+            for i in members:
                 if (at := self.strip.repeats[i] if self.strip.repeats else None) is not None:
-                    again += 1
-                    said = f"{self.course.names[i]} is seen again from step {at:,}"
+                    repeated += 1
+                    tooltip = f"{self.course.names[i]} is seen again from step {at:,}"
                     self._line(
                         self._x(at),
                         y + 2,
@@ -261,52 +256,56 @@ class _Drawing:
                         y + _ROW - 4,
                         "tick",
                         f'stroke="{colour}" stroke-width="2.5"',
-                        said,
+                        tooltip,
                     )
                 if (at := self.strip.ends[i] if self.strip.ends else None) is not None:
-                    x, said = self._x(at), f"{self.course.names[i]} is used up at step {at:,}"
+                    x, tooltip = self._x(at), f"{self.course.names[i]} is used up at step {at:,}"
                     cross = f"M{x - 4:.1f},{y + 4} l8,8 m0,-8 l-8,8"
                     self._shape(
                         "path",
                         f'class="tick" d="{cross}" stroke="{colour}" stroke-width="2.5" '
                         'fill="none"',
-                        said,
+                        tooltip,
                     )
             self._swatch(y + 8, colour)
-            many = f"{again} of {len(mine)}" if len(mine) > 1 else ("again" if again else "once")
-            self._text(self.left + self.wide + 20, y + 12, f"{self._cut(name)}  {many}", "dim")
+            summary = (
+                f"{repeated} of {len(members)}"
+                if len(members) > 1
+                else ("again" if repeated else "once")
+            )
+            self._text(self.left + self.wide + 20, y + 12, f"{self._cut(name)}  {summary}", "dim")
 
     def _epochs(self, top: float, tall: float) -> None:
         known = [
-            (n, mine, c)
-            for n, mine, c in self._colours()
-            if all(self.course.sizes[i] for i in mine)
+            (n, members, c)
+            for n, members, c in self._colours()
+            if all(self.course.sizes[i] for i in members)
         ]
         if not known:
             self._text(self.left, top + 20, "no source has a known length", "dim")
             return
-        sizes = [sum(self.course.sizes[i] or 0 for i in mine) for _, mine, _ in known]
+        sizes = [sum(self.course.sizes[i] or 0 for i in members) for _, members, _ in known]
         lines = [
-            self.course.counts[:, mine].sum(axis=1) / size
-            for (_, mine, _), size in zip(known, sizes, strict=True)
+            self.course.counts[:, members].sum(axis=1) / size
+            for (_, members, _), size in zip(known, sizes, strict=True)
         ]
-        most = max(1.05, *(float(line[-1]) for line in lines))
+        top_epochs = max(1.05, *(float(line[-1]) for line in lines))
         x = [self._x(step) for step in self.course.steps.tolist()]
-        for level in _ticks(0, most, 4):
-            y = top + tall * (1 - level / most)
+        for level in _ticks(0, top_epochs, 4):
+            y = top + tall * (1 - level / top_epochs)
             self._line(self.left, y, self.left + self.wide, y)
             self._text(self.left - 6, y + 4, f"{level:g}", "dim", "end")
         for (name, _, colour), line in zip(known, lines, strict=True):
             points = " ".join(
-                f"{a:.1f},{top + tall * (1 - b / most):.1f}"
+                f"{a:.1f},{top + tall * (1 - b / top_epochs):.1f}"
                 for a, b in zip(x, line.tolist(), strict=True)
             )
-            said = f"{name}: {line[-1]:.2f} epochs at the end"
+            tooltip = f"{name}: {line[-1]:.2f} epochs at the end"
             line_of = (
                 f'class="tick" points="{points}" fill="none" stroke="{colour}" stroke-width="2.2"'
             )
-            self._shape("polyline", line_of, said)
-        ends = np.asarray([float(line[-1]) / most for line in lines])
+            self._shape("polyline", line_of, tooltip)
+        ends = np.asarray([float(line[-1]) / top_epochs for line in lines])
         places: Floats = spaced(ends, _LINE / tall, 1.0)
         for (name, _, colour), line, y in zip(known, lines, places.tolist(), strict=True):
             at = top + tall * (1 - y)
@@ -317,12 +316,12 @@ class _Drawing:
 
 
 def _stairs(x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
-    """A share belongs to the steps between two counts."""
+    """Return the points of a step function: a share covers the steps between two counts."""
     return [point for i, at in enumerate(y) for point in ((x[i], at), (x[i + 1], at))]
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers in a range, at most about so many.
+    """Return round numbers in a range, about `most` of them.
 
     >>> _ticks(0, 5_000, 6), _ticks(0, 1.05, 4)
     ([0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0], [0.0, 0.5, 1.0])

@@ -1,5 +1,4 @@
-"""What the questions on the command line go to: a mixture file, opened, its plan, and how its steps
-are counted."""
+"""Opened mixture files: the dataset, its plan and the numbering of its steps."""
 
 from __future__ import annotations
 
@@ -37,30 +36,25 @@ from penstock.engine.plan import Exhaustion, Plan
 from penstock.engine.runtime.step_log import StepRecord, record_of
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, storage_error
-from penstock.mixture_files import MixtureFile, build, read_model
-from penstock.mixture_files import said as problems_said
+from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import samples_of, steps_of
 from penstock.mixture_files.stages import stage_ends
 from penstock.types import is_source
 
-_SHOWN = 100  # characters of a sample
-_TOLD = 3  # records of steps
-_SHORT, _LONG = (
-    1_000,
-    1 << 40,
-)  # the horizon of an endless mixture lies between these if nobody says
+_MAX_TEXT = 100  # characters of a sample
+_MAX_RECORDS = 3  # in a notice
+# Bounds of the default horizon of an endless mixture.
+_MIN_HORIZON, _MAX_HORIZON = 1_000, 1 << 40
 
 
 @dataclass(frozen=True)
 class Target:
     """An opened mixture file.
 
-    `plan` is that of the dataset where that is indexed, else of what is drawn before the first step
-    that is not (text that is tokenised and packed while it runs, say): then steps count samples,
-    and `whole` is False. `rows` is the same
-    plan by rows: its steps are those of the run that saved a state, or of one that begins on the
-        ranks of the file;
-    `note` says where the two differ.
+    `plan` is the plan of the dataset if that is indexed (`whole`). Otherwise it is the plan of the
+    last indexed step below, such as the mixture before tokenising and packing; then steps count
+    samples. `rows` is the plan in rows: its steps are those of the run that saved a state, or of a
+    run that begins on the ranks of the file. `note` describes a difference between the two.
     """
 
     path: Path
@@ -73,49 +67,50 @@ class Target:
 
     @property
     def log(self) -> tuple[StepRecord, ...]:
-        """The steps of the run, a record for each stretch of one kind."""
+        """Records of the run's steps, one per range with constant batch and ranks."""
         return self.rows.records
 
     @property
     def rows_of_step(self) -> int:
-        """The rows of a global step now."""
+        """Rows of a global step at the current position."""
         return self.log[-1].rows
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
-        """What tells this run from any other: `order` is of names, rows, seeds, settings and
-        functions. If asked for, `data` is of some rows of every source, in whatever files they lie;
-        they are read for it, once.
+        """Return fingerprints of the run.
+
+        `order` covers names, rows, seeds, settings and functions. With `data`, some rows of every
+        source are read and fingerprinted, independent of their files.
         """
-        found = {"order": fingerprint(describe(self.dataset.flow))}
+        fingerprints = {"order": fingerprint(describe(self.dataset.flow))}
         if data:
             facts = data_of(self.leaves)
-            found["data"] = fingerprint(
+            fingerprints["data"] = fingerprint(
                 {name: {"rows": rows.get("rows")} for name, rows in facts.items()}
             )
-        return {**found, "penstock": __version__}
+        return {**fingerprints, "penstock": __version__}
 
     @property
     def unit(self) -> str:
-        """What `steps` counts here: steps of the training, or samples drawn."""
+        """Unit of steps: training steps, or samples drawn."""
         return "step" if self.whole else "sample"
 
     def row(self, step: int) -> int:
-        """The first row of a step, counted over all passes."""
+        """Return the first row of a step, counted over all passes."""
         return record_of(self.log, step).first_row(step, self.rows.size)
 
     def step(self, row: int) -> int:
-        """The step that a row belongs to; the one before, where the row fills no step."""
+        """Return the step of a row, or the last step if the row completes none."""
         record = next(record for record in reversed(self.log) if record.row <= row)
         return max(0, record.steps_to(row + 1, self.rows.size) - 1)
 
     def holds(self, step: int, row: int) -> bool:
-        """Return whether a row is one of a step; what is left at the end of a pass may fill
-        none."""
+        """Return True if a row is part of a step; the last rows of a pass may fill none."""
         return row < self.row(step) + record_of(self.log, step).rows
 
     def horizon(self, steps: int | None) -> int:
-        """The steps of the run: as asked, but no more than it has; else to the end, or until every
-        source has been seen once.
+        """Return the length of the run: `steps`, at most to its end.
+
+        Without `steps`, an endless run counts until every source was seen once.
         """
         last = self.last
         if steps is not None:
@@ -123,12 +118,11 @@ class Target:
         if last is not None:
             return last
         seen = [one.repeats for one in self.exhausts.values() if one.repeats is not None]
-        return self.step(min(max(max(seen, default=_SHORT), _SHORT), _LONG))
+        return self.step(min(max(max(seen, default=_MIN_HORIZON), _MIN_HORIZON), _MAX_HORIZON))
 
     @cached_property
     def last(self) -> int | None:
-        """The steps of a run that ends, at the horizon or with its data; about, where rows are
-        packed while it runs."""
+        """Number of steps of a run that ends; approximate if rows are packed during the run."""
         if (size := self.rows.size) is not None:
             first_pass = next(
                 record for record in reversed(self.log) if not record.row or record.row < size
@@ -141,8 +135,7 @@ class Target:
 
     @property
     def stages(self) -> list[tuple[int, str]]:
-        """The steps at which the stages of the file begin, and their names; nothing where there are
-        none."""
+        """First steps and names of the stages in the file."""
         steps_in, size = self.model.per_step
         if (
             not self.model.stages
@@ -161,19 +154,21 @@ class Target:
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:
-        """When each source repeats and ends, in rows. What only the end of the run ends has
-        none."""
-        found, size = self.rows.exhausts(), self.rows.size
+        """First repeat and end of each source, in rows.
+
+        The end is None if only the end of the run stops the source.
+        """
+        exhaustions, size = self.rows.exhausts(), self.rows.size
         if size is None:
-            return found
-        going = self._going(size)
+            return exhaustions
+        continuing = self._continuing(size)
         return {
-            name: Exhaustion(one.repeats, None if name in going else one.ends)
-            for name, one in found.items()
+            name: Exhaustion(exhaustion.repeats, None if name in continuing else exhaustion.ends)
+            for name, exhaustion in exhaustions.items()
         }
 
-    def _going(self, end: int) -> set[str]:
-        """The sources that would be drawn from if the run did not end."""
+    def _continuing(self, end: int) -> set[str]:
+        """Return the sources that a longer run would continue to draw from."""
         counts = self.rows.counts(end)
         weights = self.in_force(max(0, sum(counts.values()) - 1))
         return {
@@ -184,8 +179,7 @@ class Target:
 
     @cached_property
     def caps(self) -> dict[str, float]:
-        """The epochs after which a source is used up, of those that have a limit of their own or
-        their mixture's."""
+        """Maximum epochs of each source with a limit."""
         return {
             name: cap
             for name, source in self.model.leaves()
@@ -199,14 +193,14 @@ class Target:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The samples that each source has to give, of those that know."""
+        """Number of samples of each source that knows it."""
         once = np.zeros(len(self.leaves), np.int64)
         self.op.once(once)
         return {leaf.name: int(once[leaf.number]) for leaf in self.leaves if is_source(leaf.source)}
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """The groups of the sources that have one."""
+        """Group of each source that has one."""
         of = {
             source.name: source.group for source in self.model.sources if source.group is not None
         }
@@ -215,7 +209,7 @@ class Target:
         }
 
     def by_group(self, name: str) -> int:
-        """Where the group of a source stands in the file; those without one come last."""
+        """Return the sort key of a source's group; ungrouped sources come last."""
         return (
             list(self.model.groups or ()).index(self.groups[name])
             if name in self.groups
@@ -223,8 +217,7 @@ class Target:
         )
 
     def spent(self, name: str, samples: int) -> bool:
-        """Whether so many samples are all that a source may give: not where its weight went to
-        0."""
+        """Return True if `samples` reaches the limit of a source."""
         most = self.caps.get(name, 1.0 if self.model.stop == "all_exhausted" else None)
         return (
             most is not None
@@ -234,40 +227,36 @@ class Target:
 
     @property
     def by_tokens(self) -> bool:
-        """Whether shares are those of tokens: of packed rows, and where tokens are asked for and
-        lengths are known."""
+        """True if shares count tokens: packed rows, or token weights with known lengths."""
         return self.packed or (
             self.model.unit == "tokens" and len(self.all_tokens) == len(self.plan.sources)
         )
 
     @property
     def packed(self) -> bool:
-        """Whether a step holds packed rows, planned ahead: then documents come in parts, and tokens
-        are what counts."""
+        """True if a step holds packed rows that are planned ahead."""
         return self._pack is not None
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        found = self.op
-        while isinstance(found, OneInput) and not isinstance(found, PackedOp):
-            found = found.flow
-        return found if isinstance(found, PackedOp) else None
+        op = self.op
+        while isinstance(op, OneInput) and not isinstance(op, PackedOp):
+            op = op.flow
+        return op if isinstance(op, PackedOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
-        """The weights of the outermost mixture at one of its samples, of sum 1; those of sources
-        used up are 0."""
-        found = self.op
-        while isinstance(found, OneInput):
-            found = found.flow
-        found = _present(found)
-        assert isinstance(found, MixOp) and isinstance(found.schedule, Mixture | Corrected)
-        size = found.schedule.size
-        return found.schedule.weights_at(sample if size is None else min(sample, size - 1))
+        """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""
+        op = self.op
+        while isinstance(op, OneInput):
+            op = op.flow
+        op = _present(op)
+        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | Corrected)
+        size = op.schedule.size
+        return op.schedule.weights_at(sample if size is None else min(sample, size - 1))
 
     @cached_property
     def all_tokens(self) -> dict[str, int]:
-        """The tokens of each source whose lengths are known, with what packing adds to every
-        document."""
+        """Tokens of each source with known lengths, including those that packing adds."""
         known, extra = (
             (self._pack.lengths, self._pack.extra)
             if self._pack
@@ -275,9 +264,7 @@ class Target:
         )
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
-            if is_source(leaf.source) and len(lengths) == len(
-                leaf.source
-            ):  # there are none where they are not known
+            if is_source(leaf.source) and len(lengths) == len(leaf.source):
                 part = (
                     _of_pass(self.op, leaf.number, known)
                     if self.sizes[leaf.name] < len(lengths)
@@ -289,31 +276,30 @@ class Target:
         return out
 
     def tokens(self, steps: int) -> dict[str, int]:
-        """The tokens of each source over so many steps; nothing for those whose lengths are not
-        known."""
+        """Return the tokens of each source over `steps` steps, if lengths are known."""
         if not self.all_tokens:
             return {}
         return self.rows.counts(step=steps, unit="tokens")
 
     def text(self, source: str, index: int) -> str:
-        """How a sample of a source begins, as it lies in its file."""
+        """Return the first characters of a sample."""
         leaf = next(leaf for leaf in self.leaves if leaf.name == source)
         assert is_source(leaf.source)
         shown = repr(leaf.source.read(np.asarray([index]))[0])
-        return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+        return shown if len(shown) <= _MAX_TEXT else f"{shown[:_MAX_TEXT]}..."
 
     @property
     def op(self) -> Op:
-        """The plan's op."""
+        """The compiled plan."""
         return self.plan.compiled.op
 
     @property
     def leaves(self) -> list[Leaf]:
-        """The sources at work, as the plan names them."""
+        """The compiled sources, with the names of the plan."""
         return self.plan.compiled.builder.leaves
 
     def asked(self, steps: int) -> dict[str, float]:
-        """The share of the samples that the weights ask for, by source, over so many steps."""
+        """Return the requested share of the samples of each source over `steps` steps."""
         out = np.zeros(len(self.plan.sources))
         _shared(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
@@ -326,26 +312,34 @@ def opened(
     ranks: int | None = None,
     allow: Collection[str] | None = None,
 ) -> Target:
-    """Open a mixture file, or one with settings changed (`model`); with a `state`, as the run that
-    saved it has it. `ranks` are those of a run that begins, where the file does not say them.
-    `allow` means the same as in `ps.load`.
+    """Open a mixture file.
 
-    Raises `ConfigError` with all that is wrong in the file.
+    Args:
+        path: The file.
+        model: Its description, if settings were changed.
+        state: A state; the target is then the run that saved it.
+        ranks: World size of a run that begins, if the file has a global batch size.
+        allow: Rights of a file from a URL, as in `ps.load`.
+
+    Returns:
+        The target.
+
+    Raises:
+        ConfigError: The file has problems; the message lists all of them.
     """
     if model is None:
         model, problems = read_model(path, allow or ())
         errors = [problem for problem in problems if problem.severity == "error"]
         if model is None or errors:
-            raise ConfigError(problems_said(errors))
+            raise ConfigError(format_problems(errors))
     batch = model.batch
     if ranks is not None and state is not None:
         raise ConfigError(
-            f"--ranks {ranks}: the state knows on how many ranks the run made its steps; leave it "
-            "out"
+            f"--ranks {ranks}: the state stores the world size of the run; remove --ranks"
         )
     if ranks is not None and batch is not None and batch.ranks > 1:
         raise ConfigError(
-            f"--ranks {ranks}: {path} says batch.ranks: {batch.ranks}; leave out one of them"
+            f"--ranks {ranks}: {path} sets batch.ranks: {batch.ranks}; remove one of them"
         )
     begins_on = ranks or (batch.ranks if batch else 1)
     dataset = build(model)
@@ -357,8 +351,8 @@ def opened(
             if state is not None:
                 if not whole:
                     raise ConfigError(
-                        f"{state}: rows are packed while this mixture runs; only without a state "
-                        "it is told"
+                        f"{state}: this mixture packs rows during the run, so its states cannot be "
+                        "planned; leave out --state"
                     )
                 plan = plan.after(_state(state))
             rows = plan.rows(None if state else begins_on if whole else 1)
@@ -383,32 +377,31 @@ def _other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) ->
     told = [
         f"{counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each from step "
         f"{record.step:,} on"
-        for record in log[-_TOLD:]
+        for record in log[-_MAX_RECORDS:]
     ]
     return f"{path} says {asked}, and the run had {', '.join(told)}; answers are those of the run"
 
 
 def _state(path: Path) -> Mapping[str, Any] | Path:
-    """A folder of states, or what a file of JSON says."""
+    """Return a folder of states, or the state of a JSON file."""
     if path.is_dir():
         return path
     try:
         found = json.loads(read_within(str(path), STATE))
     except (FileNotFoundError, NotADirectoryError):
         raise StateError(
-            f"{path}: there is no state: name the folder that `ps.save` or `penstock run --state` "
-            "was given, or a file "
-            "of JSON with what state_dict() said"
+            f"{path}: no state found: pass the folder given to `ps.save` or `penstock run --state`, "
+            "or a JSON file with the result of state_dict()"
         ) from None
     except OSError as error:
         raise storage_error(error, path) from None
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{path}: no state: {error}") from None
+        raise StateError(f"{path}: not a valid state: {error}") from None
     return cast("Mapping[str, Any]", found)
 
 
 def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
-    """The tokens of what is read of a source in one pass of it."""
+    """Return the tokens that one pass reads of a source."""
     below = next((each for each in op.inputs if leaf in each.leaves), None)
     if op.leaf == leaf and op.size is not None:
         out = np.zeros(len(lengths.by_leaf), np.int64)
@@ -418,13 +411,13 @@ def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
 
 
 def _present(op: Op) -> Op:
-    """Of a mixture that ends and was changed on the way, the first pass that is told."""
+    """Return the first known pass of an ending mixture that was changed during the run."""
     op = op.present if isinstance(op, LapsOp) else op
     return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
 
 
 def _shared(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
-    """Give every leaf below its part of a share."""
+    """Distribute a share among the leaves below an op."""
     op = _present(op)
     if isinstance(op, MixOp):
         even = np.ones(len(op.inputs)) / len(op.inputs)

@@ -1,5 +1,4 @@
-"""Values of samples for people: texts cut to a line, arrays by type and shape, media told and not
-dumped."""
+"""Sample values as text: shortened strings, arrays by shape, media by kind and size."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _MAGIC = (
 
 
 def kind_of(data: bytes) -> str:
-    """What bytes are, as their first ones tell.
+    """Return the media type of bytes, by their magic number.
 
     >>> kind_of(b"%PDF-1.7"), kind_of(b"RIFF....WAVEfmt "), kind_of(b"a cat")
     ('PDF', 'WAV audio', 'bytes')
@@ -43,10 +42,10 @@ def kind_of(data: bytes) -> str:
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "bytes")
 
 
-def told(data: bytes) -> str:
-    """Bytes in a few words.
+def describe_bytes(data: bytes) -> str:
+    """Describe bytes by kind and size.
 
-    >>> told(b"%PDF-1.7")
+    >>> describe_bytes(b"%PDF-1.7")
     '<PDF, 8 bytes>'
     """
     return f"<{kind_of(data)}{_size(data)}, {len(data):,} bytes>"
@@ -59,10 +58,10 @@ def _size(data: bytes) -> str:
     return ""
 
 
-def shown(sample: Any, width: int) -> Iterator[str]:
-    """The lines of a sample, each of them in so many letters.
+def sample_lines(sample: Any, width: int) -> Iterator[str]:
+    """Yield a line of at most `width` characters for every field of a sample.
 
-    >>> list(shown({"text": "a cat on a mat", "image": b"%PDF-1.7"}, 16))
+    >>> list(sample_lines({"text": "a cat on a mat", "image": b"%PDF-1.7"}, 16))
     ['  text: a cat o…', '  image: <PDF, …']
     """
     fields = cast("Mapping[Any, Any]", sample) if isinstance(sample, Mapping) else {"": sample}
@@ -75,7 +74,7 @@ def shown(sample: Any, width: int) -> Iterator[str]:
 def _line(value: Any, width: int) -> str:
     match value:
         case bytes():
-            return told(value)
+            return describe_bytes(value)
         case str():
             return value[: width + 1]
         case np.ndarray():
@@ -100,7 +99,7 @@ def _line(value: Any, width: int) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """A value as JSON; bytes are told, arrays by type, shape and their first numbers.
+    """Return a value as JSON: bytes as kind and size, arrays as type, shape and first numbers.
 
     >>> jsonable({"a": b"%PDF-1.7", "b": np.arange(2)})
     {'a': {'kind': 'PDF', 'bytes': 8}, 'b': {'dtype': 'int64', 'shape': [2], 'first': [0, 1]}}

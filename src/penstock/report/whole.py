@@ -1,4 +1,4 @@
-"""A report of a mixture file, or of a run of it: what one puts into a pull request."""
+"""Report of a mixture file or a run as one HTML page, for a pull request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from .target import Target
 
 
 def report(target: Target, steps: int) -> str:
-    """A page with the plan as a picture and as a table, what is odd in it, its fingerprint and the
-    file."""
+    """Return the page: the plan as picture and table, remarks, the fingerprint and the file."""
     rows, course = shares.rows(target, steps), shares.course(target, steps)
     strip = shares.strip(target, steps, course.names)
     noted = remarks(rows)
@@ -48,7 +47,7 @@ def report(target: Target, steps: int) -> str:
     table = [[cell for i, cell in enumerate(line) if i not in empty] for line in listed]
     parts = [
         ("", summary + pictures(course, f"{target.path.name}: {steps:,} {target.unit}s", strip)),
-        ("What is to be known of it", f"<ul>{said}</ul>" if said else "<p>Nothing is odd.</p>"),
+        ("Remarks", f"<ul>{said}</ul>" if said else "<p>None.</p>"),
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
     ]
     return html(
@@ -59,6 +58,6 @@ def report(target: Target, steps: int) -> str:
 def write(path: Path, target: Target, steps: int) -> None:
     """Write the report to a file."""
     if path.suffix != ".html":
-        raise ConfigError(f"{path}: a report is a page; give a name that ends in .html")
+        raise ConfigError(f"{path}: a report is an HTML page; use the suffix .html")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(report(target, steps), encoding="utf-8")

@@ -1,11 +1,9 @@
-"""The conformance kit: does it resume, is it elastic, is anything lost or doubled, does the mixture
-hold?
+"""Conformance kit: tests for resuming, elasticity, coverage and mixtures.
 
-The `assert_...` functions take a *factory* of any iterable that has `state_dict` and
-`load_state_dict`, on itself or on its iterators, ours or not; `state=` and `load=` adapt others.
-`assert_source`, `assert_order`, `assert_rule` and `assert_fold` take one part by itself.
-`pipelines` draws random trees of all our steps for property tests, `TornDisk` and `SimSched` stand
-in for the file system and the threads.
+The `assert_...` functions take a *factory* of any iterable with `state_dict` and `load_state_dict`,
+on itself or on its iterators, from any library; `state=` and `load=` adapt other interfaces.
+`assert_source`, `assert_order`, `assert_rule` and `assert_fold` test one part. `pipelines` draws
+random pipelines for property tests. `TornDisk` and `SimSched` simulate the file system and threads.
 """
 
 from .asserts import assert_covers, assert_mixture, assert_same_run

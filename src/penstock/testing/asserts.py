@@ -1,4 +1,4 @@
-"""Comparing samples and runs: the first difference, named so that a person can act on it."""
+"""Comparison of samples and runs; messages name the first difference."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 Make = Callable[[], Iterable[Any]]
 Same = Callable[[Any, Any], bool]
 
-CAP = 1000  # samples taken of a run whose end is not known
+CAP = 1000  # samples recorded of a run of unknown length
 
 
 class End:
-    """Stands for the end of a pass in a recorded run; no sample is ever an instance of it."""
+    """Marks the end of a pass in a recorded run; never a sample."""
 
     def __repr__(self) -> str:
         return "<end of the pass>"
@@ -25,10 +25,10 @@ END = End()
 
 
 def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -> str:
-    """The first place where two samples differ, in words; empty when they are equal.
+    """Describe the first difference of two samples; empty if they are equal.
 
-    Mappings, sequences and arrays are compared part by part: arrays by type, shape and bytes, NaN
-        equal to NaN.
+    Mappings, sequences and arrays are compared part by part; arrays by type, shape and bytes, with
+    NaN equal to NaN.
 
     >>> difference({"x": [1, 2]}, {"x": [1, 3]})
     "at ['x'][1]: 2 instead of 3"
@@ -61,10 +61,15 @@ def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -
 
 
 def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = None) -> None:
-    """All runs give the same samples in the same order, and end at the same place.
+    """Assert that all runs give the same samples in the same order and end together.
 
-    `steps` samples are compared (default: the first pass, at most 1,000). `same(a, b)` replaces the
-    comparison.
+    Args:
+        makes: Factories of the runs.
+        steps: Number of samples to compare (default: the first pass, at most 1,000).
+        same: Comparison of two samples, in place of equality.
+
+    Raises:
+        AssertionError: A run differs from the first one.
 
     >>> assert_same_run(lambda: [1, 2, 3], lambda: range(1, 4))
     >>> assert_same_run(lambda: [1, 2, 3], lambda: [1, 4, 3])
@@ -83,13 +88,12 @@ def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = 
 def compare(
     got: Iterable[Any], want: Sequence[Any], same: Same | None = None, start: int = 0
 ) -> None:
-    """Fail at the first event that differs; `start` is the number of the first one, for the
-    message."""
+    """Raise at the first event that differs; `start` is the number of the first event."""
     number = 0
     for number, (a, b) in enumerate(zip(got, want, strict=False), 1):
-        found = difference(a, b, same)
-        if found:
-            raise AssertionError(f"sample {start + number - 1}: {found}")
+        message = difference(a, b, same)
+        if message:
+            raise AssertionError(f"sample {start + number - 1}: {message}")
     if number < len(want):
         raise AssertionError(f"sample {start + number}: nothing instead of {_short(want[number])}")
 
@@ -100,10 +104,16 @@ def assert_covers(
     times: int = 1,
     key: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Every expected key was given exactly `times` times, and nothing else.
+    """Assert that every expected key occurs exactly `times` times, and no other key.
 
-    `items` are the samples or keys, or a function that gives them; `key(sample)` finds the key in a
-    sample.
+    Args:
+        items: Samples or keys, or a function that returns them.
+        expected: The keys.
+        times: Number of occurrences of each key.
+        key: Returns the key of a sample; default: the sample itself.
+
+    Raises:
+        AssertionError: Keys are lost, repeated or unexpected.
 
     >>> assert_covers([2, 0, 1], range(3))
     >>> assert_covers([2, 0], range(3))
@@ -115,8 +125,8 @@ def assert_covers(
     names: dict[Hashable, Any] = {}
     counts: Counter[Hashable] = Counter()
     for sample in samples:
-        found = sample if key is None else key(sample)
-        names.setdefault(frozen := _frozen(found), found)
+        sample_key = sample if key is None else key(sample)
+        names.setdefault(frozen := _frozen(sample_key), sample_key)
         counts[frozen] += 1
     wanted = {_frozen(name): name for name in expected}
     lost = [k for k in wanted if counts[k] < times]
@@ -136,7 +146,7 @@ def assert_covers(
             f"instead of {times})"
         )
     if foreign:
-        parts.append(f"{len(foreign)} nobody expected, the first is {names[foreign[0]]!r}")
+        parts.append(f"{len(foreign)} unexpected keys, the first is {names[foreign[0]]!r}")
     if parts:
         raise AssertionError("; ".join(parts))
 
@@ -144,10 +154,16 @@ def assert_covers(
 def assert_mixture(
     sources: Iterable[Hashable], weights: Mapping[Any, float], within: float = 2.0, every: int = 1
 ) -> None:
-    """After every number of samples each source was given within `within` of what its weight asks.
+    """Assert that each source's count stays within `within` of its weight's share.
 
-    `sources` names the source of each sample in order. `every=n` looks only after n, 2n, ...
-    samples (at block boundaries).
+    Args:
+        sources: The source of each sample, in order.
+        weights: The weights by source.
+        within: Allowed deviation, in samples.
+        every: Check after `every`, `2 * every`, ... samples (at block boundaries).
+
+    Raises:
+        AssertionError: A count deviates more, or a source has no weight.
 
     >>> assert_mixture("abaabaab", {"a": 2, "b": 1})
     >>> assert_mixture("bbbbbaaa", {"a": 1, "b": 1})
@@ -165,16 +181,16 @@ def assert_mixture(
     for name, weight in weights.items():
         counts = np.cumsum([n == name for n in names])[every - 1 :: every]
         ideal = places * (weight / total)
-        far = np.flatnonzero(np.abs(counts - ideal) > within + 1e-9)
-        if far.size and (worst is None or far[0] < worst[0]):
-            i = int(far[0])
-            off = abs(float(counts[i] - ideal[i]))
+        deviating = np.flatnonzero(np.abs(counts - ideal) > within + 1e-9)
+        if deviating.size and (worst is None or deviating[0] < worst[0]):
+            first = int(deviating[0])
+            deviation = abs(float(counts[first] - ideal[first]))
             worst = (
-                i,
+                first,
                 (
-                    f"after {places[i]} samples {name!r} was given {counts[i]} times, its weight "
+                    f"after {places[first]} samples {name!r} was given {counts[first]} times, its weight "
                     "asks for "
-                    f"{ideal[i]:.4g}: {off:.4g} off, at most {within:g} allowed"
+                    f"{ideal[first]:.4g}: {deviation:.4g} off, at most {within:g} allowed"
                 ),
             )
     if worst is not None:
@@ -185,22 +201,22 @@ def assert_mixture(
 
 
 def record(made: Iterable[Any], steps: int | None) -> Iterator[Any]:
-    """The events of a run: samples, and `END` where a pass ends. Without `steps`, one pass."""
-    left = CAP if steps is None else steps
-    while left > 0:
+    """Yield the samples of a run, and `END` after each pass; without `steps`, one pass."""
+    remaining = CAP if steps is None else steps
+    while remaining > 0:
         for sample in made:
             yield sample
-            left -= 1
-            if left <= 0:
+            remaining -= 1
+            if remaining <= 0:
                 return
         yield END
-        left -= 1
+        remaining -= 1
         if steps is None or iter(made) is made:
             return
 
 
-def _first(found: Iterable[str]) -> str:
-    return next((text for text in found if text), "")
+def _first(messages: Iterable[str]) -> str:
+    return next((text for text in messages if text), "")
 
 
 def _short(value: Any) -> str:
@@ -231,7 +247,7 @@ def _arrays(got: Any, want: Any, where: str, at: str) -> str:
 
 
 def _frozen(value: Any) -> Hashable:
-    """A hashable stand-in for a key: arrays and lists become tuples."""
+    """Return a hashable form of a key: arrays and lists become tuples."""
     if isinstance(value, np.ndarray):
         value = cast("Any", value).tolist()
     if isinstance(value, list | tuple):

@@ -1,5 +1,4 @@
-"""Drawing random recipes: which step may follow which, so that every pipeline drawn is valid and
-can be cut."""
+"""Random recipes for property tests: every drawn pipeline is valid and can be shrunk."""
 
 from __future__ import annotations
 
@@ -19,19 +18,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Flow:
-    """What the drawing must know of a recipe to choose a step that can follow."""
+    """A recipe with the properties that decide which steps may follow."""
 
     recipe: r.Recipe
     indexed: bool = True
-    length: int | None = None  # of every pass, where it is known
-    full: bool = True  # surely not empty
+    length: int | None = None  # of every pass, if known
+    full: bool = True  # never empty
     endless: bool = False
-    once: bool = False  # nothing says what a second pass of it is
-    random: bool = False  # the order is new in every pass
+    once: bool = False  # a second pass is undefined
+    random: bool = False  # every pass has a new order
     steady: bool = True  # every pass has the same number of samples
     batches: bool = False
     lengths: bool = False  # documents whose lengths are known without reading
-    final: bool = False  # its order is only known within limits: nothing may follow
+    final: bool = False  # the order is only partly determined: no step may follow
 
     def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
         return replace(
@@ -41,7 +40,7 @@ class _Flow:
         )
 
     def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
-        """A step that is not indexed and whose yield depends on the data."""
+        """Append a step without an index, whose output depends on the data."""
         usual: dict[str, Any] = {
             "indexed": False, "length": None, "full": False, "steady": self.steady and not self.random,
         }  # fmt: skip
@@ -49,7 +48,7 @@ class _Flow:
 
 
 class _Dice:
-    """Small choices from one hypothesis draw function, simplest first."""
+    """Small choices from a hypothesis draw function, simplest first."""
 
     def __init__(self, draw: Callable[[Any], Any], strategies: Any) -> None:
         self._draw, self._st = draw, strategies
@@ -67,10 +66,17 @@ class _Dice:
 def pipelines(
     depth: int = 4, *, endless: bool = True, streams: bool = True
 ) -> st.SearchStrategy[r.Recipe]:
-    """A hypothesis strategy for recipes of up to `depth` steps over sources of 1 to 12 samples.
+    """Return a hypothesis strategy for recipes of up to `depth` steps over small sources.
 
-    All steps are in it, in every order that makes sense. `endless=False` leaves out pipelines that
-    never end, `streams=False` those that are not indexed. Needs the extra `test`.
+    Sources have 1 to 12 samples; all steps occur in every valid order. Needs the extra `test`.
+
+    Args:
+        depth: Maximum number of steps.
+        endless: Include endless pipelines.
+        streams: Include pipelines without an index.
+
+    Returns:
+        The strategy.
 
     >>> import penstock.testing as testing
     >>> from hypothesis import given, settings
@@ -126,29 +132,29 @@ _Step = Callable[[_Dice, Any, _Flow, int], _Flow]
 
 
 def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step]:
-    """The steps that may follow a flow."""
-    found: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit, _skip]
+    """Return the steps that may follow."""
+    steps: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit, _skip]
     if streams:
-        found += [_shuffle_buffer, _window, _doubled]
+        steps += [_shuffle_buffer, _window, _doubled]
     if flow.batches and streams:
-        found += [_rebatch, _rebatch]
+        steps += [_rebatch, _rebatch]
     if not flow.endless:
-        # An empty stream is refused.
-        found += [_repeat] if not flow.once and (flow.full or flow.indexed) else []
-        found += [_skip_map, _filter, _spread, _group, _tokens, _pack] if streams else []
-        found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
+        # An empty stream is invalid.
+        steps += [_repeat] if not flow.once and (flow.full or flow.indexed) else []
+        steps += [_skip_map, _filter, _spread, _group, _tokens, _pack] if streams else []
+        steps += [_repeat_for_ever] if flow.full and endless and not flow.once else []
     if flow.indexed:
-        found += [_slice, _slice, _repeat_each]
-        found += [] if flow.endless else [_select]
-        found += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
+        steps += [_slice, _slice, _repeat_each]
+        steps += [] if flow.endless else [_select]
+        steps += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
     if left:
-        found += [_concat, _zip]
+        steps += [_concat, _zip]
         if flow.full and (flow.endless or (flow.steady and not flow.once)):
-            found += [partial(_mix, endless=endless, streams=streams)] * 3
-    return found
+            steps += [partial(_mix, endless=endless, streams=streams)] * 3
+    return steps
 
 
-# ---------------------------------------------------------------- one step each
+# ---------------------------------------------------------------- steps
 
 
 def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -281,7 +287,7 @@ def _shuffle(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    """Any slice of a pass that ends, also backwards; of an endless one, a slice that ends."""
+    """Append any slice of a finite pass, also reversed; of an endless one, a finite slice."""
     a, c = dice.between(0, 4), dice.one((1, 1, 2, 3))
     if f.endless:
         b: int | None = a + dice.between(0, 12)
@@ -295,7 +301,7 @@ def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _select(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    """Some places of a pass whose length is known; else a slice."""
+    """Select positions of a pass of known length, else slice."""
     if not f.length:
         return _slice(dice, _n, f, _k)
     places = tuple(dice.between(-f.length, f.length - 1) for _ in range(dice.between(1, 4)))
@@ -309,7 +315,7 @@ def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
-    """A set of places of the first pass, which is the same in every pass."""
+    """Append a fixed set of positions of the first pass, equal in every pass."""
     kept: dict[str, Any] = {
         "batches": f.batches,
         "lengths": f.lengths,
@@ -320,7 +326,7 @@ def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
 
 
 def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
-    """One or two more flows to join; what can only be last is left out."""
+    """Draw one or two more inputs; drop those that allow no further step."""
     found = [
         _flow(dice, names, dice.between(0, min(left, 2)), endless, streams)
         for _ in range(dice.between(1, 2))
@@ -330,7 +336,7 @@ def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) ->
 
 def _concat(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
     others = _others(dice, names, left, False, not f.indexed)
-    flows = [*others, f] if f.endless else [f, *others]  # nothing comes after what never ends
+    flows = [*others, f] if f.endless else [f, *others]  # no input follows an endless one
     return _joined("concat", flows, sum, any(g.full for g in flows), any(g.endless for g in flows))
 
 
@@ -370,7 +376,7 @@ def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams
     if finite and stop in ("restart", "all_exhausted"):
         some: tuple[float, ...] = (
             (1, 2, 1.5) if all(g.indexed for g in flows) else (1, 2)
-        )  # of a stream only whole passes
+        )  # streams repeat in whole passes only
         caps = dice.one((None, None, *some, tuple(dice.one(some) for _ in flows)))
     return _Flow(
         ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(flows)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),

@@ -1,5 +1,4 @@
-"""Checking a part by itself: a source, an order, a mixing rule, a fold. What is wrong is told by
-the part's name."""
+"""Conformance tests of one part: a source, an order, a mixing rule or a fold."""
 
 from __future__ import annotations
 
@@ -21,12 +20,14 @@ _MANY = 300
 
 
 def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None:
-    """A source gives the sample of every index asked for, in that order, the same alone, together
-    and again.
+    """Assert that a source reads any indices, alone or together, with equal results.
 
-    `source` is anything that `from_sequence` takes, or what a format makes of a file; a few of its
-    samples are read. `size(sample)`, where it is given, must agree with `lengths`. Raises
-    `AssertionError`.
+    Args:
+        source: Anything that `from_sequence` takes, or a source of a format; some samples are read.
+        size: Size of a sample, which must agree with `lengths`.
+
+    Raises:
+        AssertionError: The source violates its contract.
 
     >>> assert_source("abc")
     >>> class Few:
@@ -38,27 +39,27 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
     AssertionError: Few.read gave 5 samples for 10 indices: one for each, also where an index is repeated
     """
     name, read = type(source).__name__, source if isinstance(source, Source) else Memory(source)
-    n, few = len(read), np.unique(np.linspace(0, max(len(read) - 1, 0), 16).astype(np.int64))
-    asked = np.concatenate([few[::-1], few]) if n else few[:0]
-    together = read.read(asked)
-    if len(together) != len(asked):
+    n, sampled = len(read), np.unique(np.linspace(0, max(len(read) - 1, 0), 16).astype(np.int64))
+    indices = np.concatenate([sampled[::-1], sampled]) if n else sampled[:0]
+    together = read.read(indices)
+    if len(together) != len(indices):
         raise AssertionError(
-            f"{name}.read gave {len(together)} samples for {len(asked)} indices: one for each, "
+            f"{name}.read gave {len(together)} samples for {len(indices)} indices: one for each, "
             "also where an index is "
             "repeated"
         )
-    for index, sample in zip(asked.tolist(), together, strict=True):
-        if found := difference(sample, read.read(np.array([index]))[0]):
+    for index, sample in zip(indices.tolist(), together, strict=True):
+        if message := difference(sample, read.read(np.array([index]))[0]):
             raise AssertionError(
                 f"{name}.read gives another sample of index {index} among others than alone: "
-                f"{found}"
+                f"{message}"
             )
     lengths = read.lengths()
     if lengths is not None and ((shape := np.shape(lengths[:])) != (n,) or len(lengths) != n):
         raise AssertionError(
             f"{name}.lengths gave {shape}: one integer for each of {n} samples is needed"
         )
-    for index, sample in zip(asked.tolist(), together, strict=True):
+    for index, sample in zip(indices.tolist(), together, strict=True):
         if lengths is not None and size is not None and size(sample) != lengths[index]:
             raise AssertionError(
                 f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}"
@@ -69,11 +70,15 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
 def assert_order(
     order: Order, sizes: Sequence[int] = (1, 2, 7, 64), keys: Sequence[int] = (0, (1 << 64) - 1)
 ) -> None:
-    """An order is a pure map: every position of a pass from one place of the same pass below, and
-    `up` the way back.
+    """Assert that an order permutes within a pass, and that `up` inverts `down`.
 
-    `sizes` are the lengths of passes below, and `keys` the randomness (any 64 bits), under which it
-    is tried over three passes. Raises `AssertionError`.
+    Args:
+        order: The order.
+        sizes: Lengths of the input's passes to test.
+        keys: Random keys (64 bits) to test, over three passes each.
+
+    Raises:
+        AssertionError: The order violates its contract.
 
     >>> class Backwards:
     ...     def size(self, below): return below
@@ -134,11 +139,17 @@ def _order(order: Order, name: str, below: int, key: int) -> None:
 
 
 def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
-    """A mixing rule draws from each input in order, no draw left out or made twice, and its sums
-    agree with it.
+    """Assert that a mixing rule makes every draw of each input once and in order.
 
-    `sizes` are the lengths of the inputs' passes, None for endless. The first 300 positions are
-    tried, or three passes, and some far away. Raises `AssertionError`.
+    `counts` and `places`, if defined, must agree with the draws. The first 300 positions (or three
+    passes) are tested, and some distant ones.
+
+    Args:
+        rule: The rule.
+        sizes: Lengths of the inputs' passes, None for endless.
+
+    Raises:
+        AssertionError: The rule violates its contract.
 
     >>> class Turns:
     ...     def size(self, sizes): return None
@@ -162,17 +173,17 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             raise AssertionError(
                 f"{name}.at draws from input {found[at]} of {len(sizes)} at position {where[at]}"
             )
-    due = [0] * len(sizes)
+    next_draws = [0] * len(sizes)
     for p, i, draw in zip(positions.tolist(), source.tolist(), k.tolist(), strict=True):
-        if draw != due[i]:
-            how = "skips a draw" if draw > due[i] else "makes a draw twice"
+        if draw != next_draws[i]:
+            problem = "skips a draw" if draw > next_draws[i] else "makes a draw twice"
             raise AssertionError(
-                f"{name}.at {how}: position {p} is draw {draw} of input {i}, where draw {due[i]} "
+                f"{name}.at {problem}: position {p} is draw {draw} of input {i}, where draw {next_draws[i]} "
                 "is next"
             )
-        due[i] += 1
-        if isinstance(rule, Invertible) and (told := rule.counts(p + 1).tolist()) != due:
-            raise AssertionError(f"{name}.counts({p + 1}) is {told}, but {due} were drawn")
+        next_draws[i] += 1
+        if isinstance(rule, Invertible) and (counts := rule.counts(p + 1).tolist()) != next_draws:
+            raise AssertionError(f"{name}.counts({p + 1}) is {counts}, but {next_draws} were drawn")
     if [int(rule.at(positions[p : p + 1])[1][0]) for p in positions[::7]] != k[::7].tolist():
         raise AssertionError(
             f"{name}.at gives other draws one by one than together: it must be pure"
@@ -191,11 +202,15 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
 def assert_fold(
     fold: Fold, sizes: Sequence[int] = (1, 3, 2, 5, 4, 1, 1, 2, 6, 3), key: int = 0
 ) -> None:
-    """A fold gives every item once, whole or in parts that meet, changes nothing that it was given,
-    and is pure.
+    """Assert that a fold returns every item once, whole or in adjacent parts, and is pure.
 
-    `sizes` are those of the items that it is tried on, `key` its randomness. Raises
-    `AssertionError`.
+    Args:
+        fold: The fold.
+        sizes: Sizes of the items to test with.
+        key: Random key of the fold.
+
+    Raises:
+        AssertionError: The fold violates its contract.
 
     >>> class Pairs:
     ...     def init(self, key): return []
@@ -215,21 +230,23 @@ def assert_fold(
     for group in first:
         if not group:
             raise AssertionError(f"{name} gives a group of no items")
-        for one in group:
+        for member in group:
             item, start, stop = (
-                (one.item, one.start, one.stop) if isinstance(one, Part) else (one, 0, one.size)
+                (member.item, member.start, member.stop)
+                if isinstance(member, Part)
+                else (member, 0, member.size)
             )
             spans.setdefault(item.number, []).append((start, stop))
     for number, size in enumerate(sizes):
-        found = sorted(spans.get(number, []))
-        if not found:
+        parts = sorted(spans.get(number, []))
+        if not parts:
             raise AssertionError(
                 f"{name} loses item {number} of {len(sizes)}: no group has it, and flush gives none"
             )
-        ends = [0, *(stop for _, stop in found)]
-        if [start for start, _ in found] != ends[:-1] or ends[-1] != size:
+        ends = [0, *(stop for _, stop in parts)]
+        if [start for start, _ in parts] != ends[:-1] or ends[-1] != size:
             raise AssertionError(
-                f"{name} gives item {number} of size {size} as {found}: once, or in parts that meet"
+                f"{name} gives item {number} of size {size} as {parts}: once, or in parts that meet"
             )
     _described(fold, name)
 
@@ -256,16 +273,21 @@ def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[
 
 
 def _foreign(carry: Any) -> str:
-    """What of a carry cannot be written into a state; nothing is the empty text."""
+    """Return the type in a carry that a state cannot store, or an empty text."""
     if isinstance(carry, Item | Part | bool | int | float | str | None):
         return ""
     if isinstance(carry, list | tuple):
         return next(
-            (wrong for each in cast("Sequence[Any]", carry) if (wrong := _foreign(each))), ""
+            (type_name for item in cast("Sequence[Any]", carry) if (type_name := _foreign(item))),
+            "",
         )
     if isinstance(carry, dict):
         return next(
-            (wrong for each in cast("dict[Any, Any]", carry).values() if (wrong := _foreign(each))),
+            (
+                type_name
+                for item in cast("dict[Any, Any]", carry).values()
+                if (type_name := _foreign(item))
+            ),
             "",
         )
     return type(carry).__name__

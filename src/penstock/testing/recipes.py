@@ -1,10 +1,7 @@
-"""Random pipelines: a recipe is nested tuples that say what to build, `build` builds it, `show`
-prints it as code.
+"""Recipes of pipelines: nested tuples that `build` builds and `show` prints as code.
 
-A recipe is plain data, so that a test can also read it with a model of its own. The functions in it
-are those of this
-module: named, so that they pickle, and defined for every sample, so that any step can follow any
-    other.
+A recipe is plain data, so a test can interpret it with its own model. Its functions are defined in
+this module: they pickle, and accept every sample, so that any step can follow any other.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ Recipe: TypeAlias = tuple[Any, ...]
 
 
 def number(x: Any) -> int:
-    """An integer that stands for any sample; random parts (floats) and provenance do not count."""
+    """Return an integer for any sample; random parts (floats) and provenance are ignored."""
     if isinstance(x, bool | int | np.integer):
         return int(cast("Any", x))
     if isinstance(x, Mapping):
@@ -81,12 +78,12 @@ def refuse_thirds(x: Any) -> Any:
 
 
 def size(x: Any) -> int:
-    """1, 3, 5 or 7: odd, so that no size lies on an even bound."""
+    """Return 1, 3, 5 or 7; odd sizes never equal an even bound."""
     return 2 * (number(x) % 4) + 1
 
 
 def document(x: Any) -> dict[str, Any]:
-    """One to seven tokens, none of them 0."""
+    """Return one to seven tokens, none of them 0."""
     n = number(x)
     return {"tokens": np.arange(1 + n % 7, dtype=np.int64) + 10 * (n % 100) + 1}
 
@@ -99,7 +96,7 @@ def mapping(x: Any) -> dict[str, Any]:
 
 
 def build(recipe: Recipe) -> Dataset:
-    """The dataset a recipe describes.
+    """Build the dataset of a recipe.
 
     >>> list(build(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False)))
     [[1, 3], [5]]
@@ -160,12 +157,12 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
             return ds.batch_by_tokens(args[0], size=args[1], collate=list)
         case "pack":
             return ds.pack(args[0], method=args[1], pad_to_multiple=args[2])
-        case _:  # what takes its arguments as they are: map, filter, select, limit, seed
+        case _:  # arguments pass through: map, filter, select, limit, seed
             return getattr(ds, kind)(*args)
 
 
 def show(recipe: Recipe) -> str:
-    """A recipe as the code that builds it, for messages.
+    """Return a recipe as the code that builds it.
 
     >>> show(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False))
     "from_sequence([0, 1, 2], name='a').map(double).batch(2, drop_remainder=False, collate=list)"

@@ -1,4 +1,4 @@
-"""Saving and loading: at every position, onto every kind of object, on another number of ranks."""
+"""Conformance tests of saving and loading: any position, any object, any world size."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ Load = Callable[[Any, Any], Any]
 
 
 class _Live:
-    """One object under test: who owns its state, and what it does at the end of a pass.
+    """One run under test, which knows the owner of its state.
 
-    An object that has the state itself is a loader: after the end, its next `iter` is the next
-        pass. Otherwise the
-    iterator has it, and that stays ended.
+    An object with `state_dict` is a loader: after a pass, its next `iter` is the next pass.
+    Otherwise the iterator owns the state and stays ended.
     """
 
     def __init__(self, make: Make, state: State | None, load: Load | None, json: bool) -> None:
@@ -43,8 +42,7 @@ class _Live:
         return (self.next() for _ in range(events))
 
     def save(self) -> tuple[Any, Any]:
-        """The state as it will be loaded, and as the object gave it (to see whether it changes
-        later)."""
+        """Return the state to load, and the original, to detect later changes."""
         owner: Any = self.made if self.owns else self.it
         raw: Any = self.save_with(owner) if self.save_with else owner.state_dict()
         if not self.json:
@@ -68,8 +66,7 @@ class _Live:
 
 
 class _Trial:
-    """An uninterrupted run with the state before every event, and the ways to resume from one of
-    them."""
+    """An uninterrupted run with the state before every event, and ways to resume it."""
 
     def __init__(
         self, opened: Callable[[], _Live], events: list[Any], states: list[Any], same: Same | None
@@ -78,7 +75,7 @@ class _Trial:
         self.json = opened().json
 
     def check(self, live: _Live, at: int, *, states: bool, events: int | None = None) -> None:
-        """The events from position `at` on, and the states at and after it."""
+        """Compare events from position `at` on, and states at and after it."""
         last = len(self.events) if events is None else min(at + events, len(self.events))
         for number in range(at, last + 1):
             if states and (number < at + 40 or number == last):
@@ -90,9 +87,9 @@ class _Trial:
         got, want = live.save()[0], self.states[number]
         if got == want:
             return
-        found = difference(codec.loads(got), codec.loads(want)) if self.json else ""
+        message = difference(codec.loads(got), codec.loads(want)) if self.json else ""
         when = "right after the load" if number == at else f"at position {number}"
-        text = found or f"{got!r} instead of {want!r}"
+        text = message or f"{got!r} instead of {want!r}"
         raise AssertionError(f"the state {when} is not the one of the uninterrupted run: {text}")
 
     def fresh(self, at: int, states: bool) -> None:
@@ -144,19 +141,26 @@ def assert_resumes(
     state: State | None = None,
     load: Load | None = None,
 ) -> None:
-    """A run that is resumed at any position gives the rest of the run that was not.
+    """Assert that a run resumed at any position continues like the uninterrupted run.
 
-    One run is recorded with its state before every sample, at the end and after it. Then every
-    position (`every` n-th, at most `at_most`) is resumed: in a fresh object; in a used one that was
-    rewound; loaded twice; and in a chain of three resumes, the first saved right after the load.
-    The rest must be equal to the end, past it into the next pass if the object has one, and so must
-    the states be (unless `equal_states=False`).
+    One run is recorded with its state before every sample, at its end and after it. Then positions
+    are resumed in four ways: in a new object, in a used object that was rewound, by loading twice,
+    and in a chain of three resumes. Samples and states must be equal up to the end, and into the
+    next pass if there is one. The cost is quadratic in the length: use small data.
 
-    `make()` gives a new object each time: a loader with `state_dict`, or an iterable whose iterator
-    has it. For other names give `state=lambda iterator: ...` and `load=lambda iterator, state:
-    ...`. `steps` limits the run (default: to the end of the second pass, at most 1,000 samples);
-    `json=False` does not send states through JSON; `same(a, b)`
-    replaces the comparison of samples. The cost grows with the square of the length: use small data.
+    Args:
+        make: Returns a new run: a loader with `state_dict`, or an iterable whose iterator has it.
+        steps: Length of the run (default: to the end of the second pass, at most 1,000 samples).
+        every: Resume at every n-th position only.
+        json: Send states through JSON.
+        equal_states: Compare states too.
+        at_most: Maximum number of positions.
+        same: Comparison of two samples, in place of equality.
+        state: Returns the state of an iterator, if it has no `state_dict`.
+        load: Loads a state into an iterator.
+
+    Raises:
+        AssertionError: A resumed run differs; the message names position and way.
 
     >>> import penstock as ps
     >>> assert_resumes(lambda: ps.from_sequence(range(5)).shuffle(seed=1).batch(2))
@@ -191,7 +195,7 @@ def assert_resumes(
         "loading twice": trial.twice,
         "three times in a row": trial.chain,
     }
-    for name, way in ways.items():  # the plainest way that fails is reported
+    for name, way in ways.items():  # report the simplest way that fails
         for at in _positions(events, every, at_most):
             try:
                 way(at, equal_states)
@@ -217,7 +221,7 @@ def _to_the_end(live: _Live) -> list[Any]:
 
 
 def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any], list[Any]]:
-    """The states before, between and after the events. Saving must not disturb the run."""
+    """Return the states before, between and after the events; saving must not disturb the run."""
     states: list[Any] = []
     raws: list[Any] = []
     for number in range(len(events) + 1):
@@ -237,8 +241,7 @@ def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any]
 
 
 def _positions(events: Sequence[Any], every: int, at_most: int) -> list[int]:
-    """Which positions to resume at: evenly spread, with the first, the last and those around every
-    end."""
+    """Return positions to resume at: evenly spread, with the ends and their neighbours."""
     edges = {0, len(events)} | {i + d for i, e in enumerate(events) if e is END for d in (-1, 0, 1)}
     usual = range(0, len(events) + 1, every)
     step = max(1, math.ceil(len(usual) / max(1, at_most)))
@@ -256,39 +259,47 @@ def assert_elastic(
     same: Same | None = None,
     rows: Callable[[Any], Iterable[Any]] | None = None,
 ) -> None:
-    """Any number of ranks gives one global sequence of steps, also when it changes in the middle.
+    """Assert that any world size gives the same global steps, also after a change of it.
 
-    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; what they
-    give in a step must be, in any order, what comes next in the sequence of `make(0, 1)`. Then each
-    world is stopped after the numbers of items in `switch_at` (default: after one round, and
-    half-way), its states are sent through JSON, and the list of them is loaded on every rank of
-    each other world. A stop is moved up to a multiple of both worlds. At the end of a pass less
-    than a step may be left out. `rows(item)` takes an item apart where ranks group rows in other
-    ways: the rows of a batch. `steps` items are compared (default: the first pass, at most 1,000).
-    Give a pipeline of lanes the same `lanes=` on all numbers of ranks; its order holds until the
-    first lane ends: give fewer `steps` than that.
+    The ranks of each world run in lock-step. Their items in a step must be, in any order, the next
+    items of `make(0, 1)`. Each world is then stopped, its states are sent through JSON, and all of
+    them are loaded on every rank of each other world. At the end of a pass, less than a step may be
+    dropped. Pipelines of lanes need the same `lanes=` on all world sizes, and `steps` before the
+    end of the first lane.
+
+    Args:
+        make: Returns the loader of `(rank, world_size)`.
+        worlds: World sizes.
+        switch_at: Numbers of items after which to stop, rounded up to full
+            rounds (default: after one round, and half-way).
+        steps: Number of items to compare (default: the first pass, at most 1,000).
+        same: Comparison of two samples, in place of equality.
+        rows: Splits an item into rows, if world sizes group rows differently.
+
+    Raises:
+        AssertionError: A world gives other items.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)
     >>> assert_elastic(lambda r, w: ps.Loader(ds, rank=r, world_size=w), worlds=(1, 2, 3))
     """
-    apart = rows or _alone
+    split_rows = rows or _alone
     items = list(record(make(0, 1), steps))
-    want: list[Any] = [
-        row for item in items for row in (apart(item) if item is not END else (END,))
+    expected: list[Any] = [
+        row for item in items for row in (split_rows(item) if item is not END else (END,))
     ]
     for world in worlds:
         try:
-            _follow([iter(make(r, world)) for r in range(world)], want, 0, same, apart)
+            _follow([iter(make(r, world)) for r in range(world)], expected, 0, same, split_rows)
         except AssertionError as error:
             raise AssertionError(f"on {world} ranks: {error}") from None
-    for before in worlds:
-        for after in worlds:
-            round_ = math.lcm(before, after)
+    for old_world in worlds:
+        for new_world in worlds:
+            full_round = math.lcm(old_world, new_world)
             stops = switch_at if switch_at is not None else (1, len(items) // 2)
-            for stop in sorted({-(-s // round_) * round_ for s in stops}):
-                if after != before and stop <= sum(e is not END for e in items):
-                    _switch(make, before, after, stop, want, same, apart)
+            for stop in sorted({-(-s // full_round) * full_round for s in stops}):
+                if new_world != old_world and stop <= sum(e is not END for e in items):
+                    _switch(make, old_world, new_world, stop, expected, same, split_rows)
 
 
 Apart = Callable[[Any], Iterable[Any]]
@@ -314,18 +325,17 @@ def _switch(
 
 
 def _rounds(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
-    """What all ranks give in each step, `[END]` for the end of the pass: they must reach it
-    together."""
+    """Yield the items of all ranks in each step; `[END]` if all reach the end together."""
     while True:
-        found = [next(rank, END) for rank in ranks]
-        going = [i for i, item in enumerate(found) if item is not END]
-        if going and len(going) < len(found):
-            ended = next(i for i, item in enumerate(found) if item is END)
+        items = [next(rank, END) for rank in ranks]
+        active = [i for i, item in enumerate(items) if item is not END]
+        if active and len(active) < len(items):
+            ended = next(i for i, item in enumerate(items) if item is END)
             raise AssertionError(
-                f"rank {going[0]} goes on after rank {ended} has ended: the ranks would hang"
+                f"rank {active[0]} goes on after rank {ended} has ended: the ranks would hang"
             )
-        yield [row for item in found for row in apart(item)] if going else [END]
-        if not going:
+        yield [row for item in items for row in apart(item)] if active else [END]
+        if not active:
             return
 
 
@@ -335,35 +345,35 @@ def _follow(
     place: int,
     same: Same | None,
     apart: Apart,
-    most: int = 1 << 62,
+    max_steps: int = 1 << 62,
 ) -> int:
-    """Fail at the first step whose rows are not, in any order, those that come next; the place
-    after the last."""
+    """Compare steps with the expected rows, in any order; return the position after them."""
     step = len(ranks)
-    for found in islice(_rounds(ranks, apart), most):
-        if place + len(found) > len(want) and not _ends(want):
+    for rows in islice(_rounds(ranks, apart), max_steps):
+        if place + len(rows) > len(want) and not _ends(want):
             break
-        wanted = want[place : place + len(found)]
-        if _ends(found) and _ends(want[place : place + step]):
-            break  # what is left makes no whole step
-        compare(_in_order(found, wanted, same), wanted, same, place)
-        place, step = place + len(found), max(step, len(found))
+        next_rows = want[place : place + len(rows)]
+        if _ends(rows) and _ends(want[place : place + step]):
+            break  # the remaining rows do not fill a step
+        compare(_in_order(rows, next_rows, same), next_rows, same, place)
+        place, step = place + len(rows), max(step, len(rows))
         if place == len(want):
             break
     return place
 
 
 def _ends(events: list[Any]) -> bool:
-    """Whether a pass ends among these; samples may be arrays, which must not be compared by
-    `in`."""
+    """Return True if a pass ends among the events (compared by identity, as for arrays)."""
     return any(event is END for event in events)
 
 
-def _in_order(found: list[Any], want: list[Any], same: Same | None) -> list[Any]:
-    """The rows of a step in the order that is wanted; in the place of one that is not there another
-    of them."""
-    left, out = list(found), list[Any]()
-    for row in want:
-        place = next((i for i, other in enumerate(left) if not difference(other, row, same)), None)
-        out.append(left[0] if place is None else left.pop(place))
-    return out
+def _in_order(rows: list[Any], expected: list[Any], same: Same | None) -> list[Any]:
+    """Return the rows of a step in the expected order; replace missing rows by others."""
+    remaining, ordered = list(rows), list[Any]()
+    for row in expected:
+        place = next(
+            (i for i, candidate in enumerate(remaining) if not difference(candidate, row, same)),
+            None,
+        )
+        ordered.append(remaining[0] if place is None else remaining.pop(place))
+    return ordered

@@ -1,5 +1,4 @@
-"""A file system that tears writes, a scheduler that reorders: stand-ins for two of the three seams,
-from one seed."""
+"""Simulated file system and scheduler: torn writes and reordered tasks, from one seed."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Dice:
-    """Random choices from one seed, the same on every platform."""
+    """Random choices from one seed, equal on every platform."""
 
     def __init__(self, seed: int) -> None:
         self._key, self._count = key_of(seed, "simulation"), 0
@@ -36,25 +35,30 @@ class _Dice:
 
 
 class Crash(BaseException):
-    """The simulated end of the process. Not an `Exception`, so that nothing but a test catches
-    it."""
+    """The simulated end of the process.
+
+    Not an `Exception`, so that only tests catch it.
+    """
 
 
 @dataclass
 class _File:
     data: bytes
-    safe: bytes | None = None  # what a crash cannot take away; None before the first sync
+    safe: bytes | None = None  # contents after a crash; None before the first sync
 
 
 class TornDisk:
-    """Files in memory that lose what was not synced: a `seams.Disk`.
+    """An in-memory file system that loses unsynced data (implements `seams.Disk`).
 
-    A write lands in the cache; `sync` of the file makes its bytes safe, `sync` of its folder makes
-    its names safe (new files, renames, removals). `crash()` forgets a random part of everything
-    else: unsynced bytes are lost or cut, unsynced names stay or go in the order they were made.
-    `fail_at=n` lets the n-th effect (write, sync, replace, unlink, counted from 1) fail: with an
-    input/output error (`how="error"`), a full disk (`"full"`), or the end of the process (`"kill"`:
-    raises `Crash`, and from then on does nothing but raise it, until `crash()`).
+    A write goes to the cache. `sync` of a file makes its bytes durable, `sync` of its folder its
+    names (new files, renames, removals). `crash()` drops a random part of the rest: unsynced bytes
+    are lost or truncated, unsynced name changes apply up to a random point.
+
+    Args:
+        seed: Seed of all random choices.
+        fail_at: Number of the effect (write, sync, replace, unlink, from 1) that fails.
+        how: "error" (an input/output error), "full" (a full disk) or "kill": raises `Crash`, then
+            and at every later effect until `crash()`.
 
     >>> from pathlib import Path
     >>> from penstock.engine.base.seams import pretend, write_whole
@@ -79,9 +83,7 @@ class TornDisk:
         self._dice = _Dice(seed)
         self._names: dict[Path, _File] = {}
         self._safe: dict[Path, _File] = {}
-        self._journal: list[
-            dict[Path, _File | None]
-        ] = []  # changes of names that no sync has made safe
+        self._journal: list[dict[Path, _File | None]] = []  # name changes that are not synced
         self._dead = False
 
     def list(self, folder: Path, /) -> list[str]:
@@ -109,9 +111,7 @@ class TornDisk:
 
     def replace(self, source: Path, target: Path, /) -> None:
         self._effect(lambda: None)
-        self._change(
-            {target: self._file(source), source: None}
-        )  # a rename is one change: never a half of it
+        self._change({target: self._file(source), source: None})  # a rename is atomic
 
     def unlink(self, path: Path, /) -> None:
         self._effect(lambda: None)
@@ -137,12 +137,11 @@ class TornDisk:
         return nullcontext(True)
 
     def paths(self) -> list[Path]:
-        """Every file there is, sorted: to see that nothing was left behind."""
+        """Return all files, sorted, to detect leftovers."""
         return sorted(self._names)
 
     def crash(self) -> None:
-        """End the process and the power: only what was synced surely survives. The disk then works
-        again."""
+        """Simulate a power loss: only synced data surely survives; the disk then works again."""
         for change in self._journal[: self._dice.below(len(self._journal) + 1)]:
             self._apply(self._safe, change)
         for file in self._safe.values():
@@ -191,8 +190,7 @@ class TornDisk:
 
 
 class _SimTask(Task):
-    """A task whose waiting side does the work: asking for the result runs tasks until it is
-    there."""
+    """A task that is executed while its result is awaited."""
 
     def __init__(self, call: Callable[[], Any], sched: SimSched) -> None:
         super().__init__(partial(sched.run, call))
@@ -202,12 +200,12 @@ class _SimTask(Task):
         while not self.done():
             if not self._sched.turn() and not self.done():
                 raise RuntimeError(
-                    "the simulated scheduler has nothing left to run: this result would never come"
+                    "the simulated scheduler has no task left, so this result would never arrive"
                 )
         return True
 
 
-class _SimHands:
+class _SimPool:
     def __init__(self, sched: SimSched) -> None:
         self._sched = sched
         self._closed = False
@@ -215,25 +213,29 @@ class _SimHands:
     def submit(self, task: Callable[[], Any], /) -> Task:
         if self._closed:
             raise RuntimeError("submit after close")
-        found = _SimTask(task, self._sched)
-        self._sched.waiting.append(found)
-        return found
+        future = _SimTask(task, self._sched)
+        self._sched.waiting.append(future)
+        return future
 
     def close(self, seconds: float | None = None, /) -> None:
         self._closed = True
 
 
 class SimSched:
-    """One thread that plays many: a `seams.Sched` that runs tasks in a random order, from one seed.
+    """A single-threaded scheduler in random order, from one seed (implements `seams.Sched`).
 
-    Tasks wait until somebody asks for a result; then random ones run until that result is there.
-    The clock moves by random steps from microseconds to minutes, so that whatever adapts to time
-    sees every speed. `twice` is the chance that a task is run a second time (tasks are pure: it
-    must not matter), `fail` the chance that a task fails with `error` instead of running.
+    Tasks run in random order while a result is awaited. The clock advances by random steps from
+    microseconds to minutes, so that time-adaptive code sees every speed.
+
+    Args:
+        seed: Seed of all random choices.
+        twice: Probability that a task runs a second time (tasks must be pure).
+        fail: Probability that a task fails with `error` instead of running.
+        error: Returns the error.
 
     >>> sched = SimSched(seed=3, twice=0.5)
-    >>> hands = sched.spawn(4)
-    >>> futures = [hands.submit(lambda i=i: i * i) for i in range(5)]
+    >>> pool = sched.spawn(4)
+    >>> futures = [pool.submit(lambda i=i: i * i) for i in range(5)]
     >>> [f.result() for f in futures]
     [0, 1, 4, 9, 16]
     """
@@ -261,11 +263,11 @@ class SimSched:
         self._now += seconds
         self.turn()
 
-    def spawn(self, workers: int, /) -> _SimHands:
-        return _SimHands(self)
+    def spawn(self, workers: int, /) -> _SimPool:
+        return _SimPool(self)
 
     def turn(self) -> bool:
-        """Run one waiting task; false when there is none."""
+        """Run one waiting task; return False if there is none."""
         while self.waiting:
             task = self.waiting.pop(self._dice.below(len(self.waiting)))
             cancelled = task.cancelled
@@ -275,7 +277,7 @@ class SimSched:
         return False
 
     def run(self, task: Callable[[], Any]) -> Any:
-        """Call a function as this scheduler does."""
+        """Run a function with the simulated failures and repetitions."""
         if self._dice.chance(self._fail):
             self.failures += 1
             raise self._error()

@@ -1,0 +1,354 @@
+"""Commands that query a plan: `plan`, `report`, `at`, `diff`, `simulate`.
+
+They read the metadata of files, never their samples, unless an option says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import ConfigError
+
+from .common import (
+    Allow,
+    Json,
+    Mixture,
+    State,
+    Steps,
+    handle_errors,
+    local_path,
+    mixture_file,
+    open_run,
+    print_result,
+    print_table,
+    print_text,
+)
+
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--out",
+        parser=local_path,
+        metavar="PATH",
+        help="Write a picture: a .svg, .png or .html file.",
+    ),
+]
+
+
+Every = Annotated[
+    bool, typer.Option("--all", help="Print all remarks, not only the ten most important.")
+]
+_FEW = 10  # remarks
+
+
+@handle_errors
+def plan(
+    mixture: Mixture,
+    steps: Steps = None,
+    out: Picture = None,
+    state: State = None,
+    every: Every = False,
+    digest: Annotated[
+        bool, typer.Option(help="Fingerprint the data too; reads 64 rows of every source.")
+    ] = False,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """Print shares, epochs, first repeats and ends of all sources.
+
+    Compares the requested share of every source with the share that the run delivers.
+    """
+    from penstock.report import shares
+
+    target = open_run(mixture, state, allow=allow)
+    horizon = target.horizon(steps)
+    rows = shares.rows(target, horizon)
+    if out is not None:
+        from penstock.report.page import save
+
+        lines = shares.lines(rows, target.packed)
+        course = shares.course(target, horizon)
+        strip = shares.strip(target, horizon, course.names)
+        save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
+    samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
+    result = {
+        "mixture": str(mixture),
+        "unit": target.unit,
+        "steps": horizon,
+        "samples": samples,
+        "fingerprint": fingerprints,
+        "sources": shares.as_json(rows),
+        "picture": str(out) if out else None,
+    }
+    packing = target.plan.packing() if target.packed else None
+    if packing is not None:
+        result["packing"] = asdict(packing)
+
+    def tell(console: Any) -> None:
+        amount = (
+            f"{sum(row.tokens or 0 for row in rows):,} tokens"
+            if target.packed
+            else f"{samples:,} samples"
+        )
+        print_table(
+            console,
+            shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed),
+        )
+        if packing is not None:
+            print_text(console, f"packing: {shares.packing(packing)}")
+        if not target.whole:
+            print_text(
+                console,
+                "\nRows are packed during the run, so no step has fixed samples: all counts are of "
+                "samples.",
+            )
+        _remark(console, rows, every)
+        print_text(
+            console,
+            f"fingerprint: {', '.join(f'{kind} {value}' for kind, value in fingerprints.items())}",
+        )
+        if out:
+            print_text(console, f"picture: {out}")
+
+    print_result(result, tell, as_json)
+
+
+def _remark(console: Any, rows: Any, every: bool) -> None:
+    """Print remarks on sources, the most important ones first."""
+    from penstock.report.remarks import remarks
+
+    all_remarks = remarks(rows)
+    shown = all_remarks if every or len(all_remarks) <= _FEW else all_remarks[: _FEW - 1]
+    for source, text in shown:
+        print_text(console, f"  {source}: {text}", "yellow")
+    if more := len(all_remarks) - len(shown):
+        print_text(console, f"  and {more} more (--all prints them)", "yellow")
+
+
+@handle_errors
+def report(
+    mixture: Mixture,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", parser=local_path, metavar="PATH", help="Page to write, a .html file."
+        ),
+    ],
+    steps: Steps = None,
+    state: State = None,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """Write the plan as one HTML page, for a pull request.
+
+    The page holds the plan as picture and table, remarks and the mixture file. It needs no network
+    and no script.
+    """
+    from penstock.report.whole import write
+
+    target = open_run(mixture, state, allow=allow)
+    horizon = target.horizon(steps)
+    write(out, target, horizon)
+    result = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}
+    print_result(result, lambda console: print_text(console, f"report: {out}"), as_json)
+
+
+@handle_errors
+def at(
+    mixture: Mixture,
+    step: Annotated[int, typer.Argument(min=0, help="Step, counted from 0.")],
+    until: Annotated[
+        int | None, typer.Option("--to", help="Print all steps up to this one, exclusive.")
+    ] = None,
+    read: Annotated[
+        bool, typer.Option(help="Read the samples and print their first characters.")
+    ] = False,
+    state: State = None,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """List the samples of a step."""
+
+    target = open_run(mixture, state, allow=allow)
+    stop = step + 1 if until is None else until
+    if stop <= step:
+        raise ConfigError(f"--to {until}: not after step {step}; give a later step")
+    if (
+        target.model.horizon is not None
+        and target.last is not None
+        and stop > max(target.last, target.rows.next_step)
+    ):
+        raise ConfigError(f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,}")
+    rows = list[dict[str, Any]]()
+    for number in range(step, stop):
+        for sample in target.rows.at(step=number):
+            row: dict[str, Any] = {
+                target.unit: number,
+                "source": sample.source,
+                "epoch": sample.epoch,
+                "index": sample.index,
+            }
+            if sample.start is not None:
+                row |= {"start": sample.start, "stop": sample.stop}
+            if read:
+                row["text"] = target.text(sample.source, sample.index)
+            rows.append(row)
+    print_result(
+        {"unit": target.unit, "samples": rows}, lambda console: _list(console, rows), as_json
+    )
+
+
+def _list(console: Any, rows: list[dict[str, Any]]) -> None:
+    """Print samples as a table."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if name in ("source", "text") else "right")
+    for row in rows:
+        table.add_row(
+            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values())
+        )
+    print_table(console, table)
+
+
+@handle_errors
+def diff(
+    mixture: Mixture,
+    other: Annotated[
+        Path, typer.Argument(parser=mixture_file, help="Mixture file to compare with, or its URL.")
+    ],
+    steps: Steps = None,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two mixtures: their settings, and the samples they give.
+
+    Prints the first step with other samples. Exit code 1 if the mixtures differ.
+    """
+    from penstock.engine.graph.recipe import describe, difference
+    from penstock.report.changes import changes
+    from penstock.report.target import opened
+
+    first_target, second_target = opened(mixture, allow=allow), opened(other, allow=allow)
+    ends = first_target.horizon(steps), second_target.horizon(steps)
+    horizon = min(ends)
+    common_rows = range(0, min(first_target.row(horizon), second_target.row(horizon)))
+    order_diff = first_target.rows.diff(second_target.rows, common_rows)
+    setting_changes = changes(first_target.model, second_target.model)
+    changed_sizes = {
+        name: (size, second_target.sizes[name])
+        for name, size in first_target.sizes.items()
+        if second_target.sizes.get(name, size) != size
+    }
+    setting_changes += [
+        f"{name}: {before:,} -> {after:,} rows" for name, (before, after) in changed_sizes.items()
+    ]
+    if not setting_changes:  # equal settings may still give other datasets
+        setting_changes = difference(
+            describe(first_target.dataset.flow), describe(second_target.dataset.flow)
+        )
+    result = {
+        "says": setting_changes,
+        "unit": first_target.unit,
+        "first": None if order_diff.first is None else first_target.step(order_diff.first),
+        "samples": {name: list(pair) for name, pair in order_diff.counts.items()},
+        "steps": horizon,
+    }
+
+    def tell(console: Any) -> None:
+        for line in setting_changes:
+            print_text(console, f"  {line}")
+        if order_diff.first is None:
+            print_text(console, f"the same samples in {first_target.unit}s 0 to {horizon:,}")
+        else:
+            first_step, (_, *difference_text) = (
+                first_target.step(order_diff.first),
+                str(order_diff).partition(": "),
+            )
+            print_text(
+                console, f"others from {first_target.unit} {first_step:,} on: {difference_text[-1]}"
+            )
+        if ends[0] != ends[1]:
+            print_text(
+                console,
+                f"one ends after {ends[0]:,} {first_target.unit}s, the other after {ends[1]:,}",
+            )
+
+    print_result(result, tell, as_json)
+    raise typer.Exit(1 if setting_changes or order_diff else 0)
+
+
+Changes = Annotated[list[str] | None, typer.Option("--weight", help="NAME=WEIGHT; repeatable.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="KEY=VALUE: stages.anneal.weights.math=30, horizon.steps=5k; repeatable."
+    ),
+]
+Caps = Annotated[list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS; repeatable.")]
+
+
+@handle_errors
+def simulate(
+    mixture: Mixture,
+    weight: Changes = None,
+    max_epochs: Caps = None,
+    settings: Settings = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="New batch size.")] = None,
+    stop: Annotated[str | None, typer.Option(help="New stop rule.")] = None,
+    steps: Steps = None,
+    out: Picture = None,
+    every: Every = False,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """Print the plan with other settings, beside the plan of the file.
+
+    Changes weights, caps, stages, schedules or any other setting. The file stays as it is.
+    """
+    from penstock.report import shares
+    from penstock.report.target import opened
+
+    from .settings import with_settings, with_weights
+
+    before = opened(mixture, allow=allow)
+    model = with_settings(
+        with_weights(before.model, weight or [], max_epochs or []), settings or []
+    )
+    if batch is not None:
+        if model.batch is None:
+            raise ConfigError(
+                f"--batch {batch}: {mixture} has no batch; add one to the file, or leave out --batch"
+            )
+        model = replace(model, batch=replace(model.batch, size=batch))
+    model = replace(model, stop=stop or model.stop)
+    after = opened(mixture, model)
+    horizon = before.horizon(steps), after.horizon(steps)
+    rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
+    if out is not None:
+        from penstock.report.page import save
+
+        lines = shares.lines(rows[1], after.packed)
+        course = shares.course(after, horizon[1])
+        strip = shares.strip(after, horizon[1], course.names)
+        save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
+    result = {
+        name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
+        for name, n, target, sources in zip(
+            ("as_it_is", "changed"), horizon, (before, after), rows, strict=True
+        )
+    }
+
+    def tell(console: Any) -> None:
+        print_table(console, shares.beside(rows[0], rows[1]))
+        _remark(console, rows[1], every)
+        if out:
+            print_text(console, f"picture: {out}")
+
+    print_result(result, tell, as_json)

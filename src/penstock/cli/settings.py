@@ -1,0 +1,164 @@
+"""Changes of a mixture file's settings, given as `NAME=NUMBER` or `KEY=VALUE` options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from yaml import safe_load
+
+from penstock.engine.base.hints import few, near
+from penstock.errors import ConfigError
+from penstock.mixture_files import MixtureFile, read_model
+from penstock.mixture_files.write import text_of, tree_of
+
+
+def with_weights(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
+    """Return the mixture with other weights and caps.
+
+    New weights replace stages, groups, amounts and a temperature.
+
+    >>> from penstock.mixture_files import SourceEntry
+    >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
+    >>> with_weights(model, ["a=3"], []).shares()
+    {'a': 0.75, 'b': 0.25}
+    """
+    groups = model.groups or {}
+    new_weights, new_caps = (
+        _parse_numbers(model, "--weight", weights),
+        _parse_numbers(model, "--max-epochs", caps, [*groups]),
+    )
+    if group_caps := {name: new_caps.pop(name) for name in groups if name in new_caps}:
+        # A cap from the command line overrides the caps of the group's sources in the file.
+        for source in model.sources:
+            if source.group in group_caps:
+                new_caps.setdefault(source.name, group_caps[source.group])
+    sources = [
+        replace(source, max_epochs=new_caps.get(source.name, source.max_epochs))
+        for source in model.sources
+    ]
+    if new_weights:
+        by_group = replace(model, max_epochs=None)
+        source_caps = [by_group.cap(source) for source in sources]
+        shares = model.shares()
+        if shares is None and (
+            missing := [name for name in model.names if name not in new_weights]
+        ):
+            raise ConfigError(
+                f"--weight: {', '.join(missing[:5])} have no weight in the file, which "
+                "derives weights from a schedule, amounts or sizes; give a weight for every source"
+            )
+        old_weights = {
+            source.name: source.weight if source.weight is not None else 1.0
+            for source in model.sources
+        }
+        old_weights |= (
+            model.grouped(model.own_weights(), model.groups) if model.groups and shares else {}
+        )
+        sources = [
+            replace(
+                source,
+                weight=new_weights.get(source.name, old_weights[source.name]),
+                tokens=None,
+                epochs=None,
+                group=None,
+            )
+            for source in sources
+        ]
+        sources = [
+            replace(source, max_epochs=cap)
+            for source, cap in zip(sources, source_caps, strict=True)
+        ]
+        model = replace(
+            model, schedule=None, temperature=None, stages=(), groups=None, group_max_epochs=None
+        )
+    return replace(model, sources=tuple(sources))
+
+
+def with_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
+    """Return the mixture with settings changed by key, such as `stages.anneal.weights.math=30`.
+
+    >>> from penstock.mixture_files import SourceEntry
+    >>> model = MixtureFile((SourceEntry("a", path=("a.jsonl",), weight=1.0),), horizon=("steps", 300))
+    >>> new = with_settings(model, ["horizon.steps=400", "sources.a.max_epochs=2", "batch={size: 8}"])
+    >>> new.horizon, new.sources[0].max_epochs, new.batch.size
+    (('steps', 400), 2, 8)
+    """
+    if not settings:
+        return model
+    with TemporaryDirectory() as folder:
+        path, tree = Path(folder) / "changed.yaml", tree_of(model, Path(folder))
+        for text in settings:
+            key, sign, value = text.partition("=")
+            if not sign or not key:
+                raise ConfigError(
+                    f"--set {text}: write KEY=VALUE, such as stages.anneal.weights.math=30"
+                )
+            *parents, last = key.split(".")
+            parent = tree
+            for name in parents:
+                parent = _child(parent, name, text)
+            _set_key(parent, last, safe_load(value), text)
+        path.write_text(text_of(tree), encoding="utf-8")
+        new_model, problems = read_model(path)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if new_model is None or errors:
+        raise ConfigError(
+            "--set: " + "; ".join(f"{problem.key}: {problem.message}" for problem in errors)
+        )
+    return new_model
+
+
+def _child(tree: object, name: str, text: str) -> Any:
+    """Return the child of a mapping by key, or of a list by number (from 1) or by stage name."""
+    if isinstance(tree, dict):
+        table = cast("dict[Any, Any]", tree)
+        names = {str(key): key for key in table}
+        if name in names:
+            return table[names[name]]
+        hint = near(name, names) or f"; there are {few(names)}"
+        raise ConfigError(f"--set {text}: there is no key {name!r}{hint}")
+    items: list[Any] = cast("list[Any]", tree) if isinstance(tree, list) else []
+    for number, item in enumerate(items, 1):
+        if name == str(number) or (isinstance(item, dict) and cast(Any, item).get("name") == name):
+            return cast(Any, item)
+    raise ConfigError(f"--set {text}: there is no key {name!r}")
+
+
+def _set_key(tree: object, name: str, value: Any, text: str) -> None:
+    """Set a key of a mapping; the value None deletes the key."""
+    if not isinstance(tree, dict):
+        raise ConfigError(
+            f"--set {text}: {name!r} cannot be set there, since its parent is no mapping"
+        )
+    keys, mapping = (
+        {str(key): key for key in cast("dict[Any, Any]", tree)},
+        cast("dict[Any, Any]", tree),
+    )
+    if value is None:
+        mapping.pop(keys.get(name, name), None)
+    else:
+        mapping[keys.get(name, name)] = value
+
+
+def _parse_numbers(
+    model: MixtureFile, option: str, texts: Sequence[str], groups: Sequence[str] = ()
+) -> dict[str, float]:
+    """Parse `NAME=NUMBER` options; names must be sources or groups of the mixture."""
+    numbers, known = dict[str, float](), [*model.names, *groups]
+    for text in texts:
+        name, sign, number = text.rpartition("=")
+        if not sign:
+            raise ConfigError(f"{option} {text}: write NAME=NUMBER")
+        if name not in known:
+            hint = near(name, known) or f"; it has {few(known)}"
+            kind = "source or group" if groups else "source"
+            raise ConfigError(f"{option} {text}: the mixture has no {kind} {name!r}{hint}")
+        try:
+            numbers[name] = float(number)
+        except ValueError:
+            raise ConfigError(f"{option} {text}: {number!r} is not a number") from None
+    return numbers
