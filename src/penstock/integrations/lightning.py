@@ -115,10 +115,8 @@ class TrainLoader(_Callback):
         if self._fitting and step and not checkpoint["callbacks"].get(key):
             raise StateError(
                 f"the checkpoint of step {step} holds no state of this loader ({key!r} in its "
-                "callbacks), whose data "
-                "would start from the beginning: take the class it was saved with, or load the "
-                "weights alone and begin "
-                "a run"
+                "callbacks), whose data would start from the beginning: take the class it was "
+                "saved with, or load the weights alone and begin a run"
             )
 
     def _go(self, states: list[dict[str, Any]]) -> None:

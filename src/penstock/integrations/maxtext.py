@@ -66,15 +66,13 @@ def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str)
         if 0 < config.expansion_factor_real_data < 1:
             raise ConfigError(
                 f"expansion_factor_real_data={config.expansion_factor_real_data} asks for several "
-                "iterators in each "
-                "process, and a run has one: leave it at -1"
+                "iterators in each process, and a run has one: leave it at -1"
             )
         rows, rest = divmod(config.global_batch_size_to_load, jax.process_count())
         if rest:
             raise ConfigError(
                 f"global_batch_size_to_load={config.global_batch_size_to_load} over "
-                f"{jax.process_count()} processes: "
-                "give each as many rows"
+                f"{jax.process_count()} processes: give each as many rows"
             )
         rank, batches = (
             process_indices.index(jax.process_index()),

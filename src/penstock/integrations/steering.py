@@ -195,8 +195,7 @@ class Steering:
         ):
             raise ConfigError(
                 f"Steering: {count} shares between floor={floor} and cap={cap} cannot sum to 1, or "
-                "largest_step="
-                f"{largest_step} or every={every} is not above 0"
+                f"largest_step={largest_step} or every={every} is not above 0"
             )
         self.loader, self.controller, self.every = loader, controller, every
         self.floor, self.cap, self.largest_step = floor, cap, largest_step

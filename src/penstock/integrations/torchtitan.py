@@ -118,7 +118,6 @@ def _sizes(told: Mapping[str, Any]) -> tuple[int, int]:
     if tokens % most:
         raise ConfigError(
             f"torchtitan asks for {tokens} tokens a batch, which are no whole rows of its "
-            f"max_context_length={most}: "
-            "choose a multiple"
+            f"max_context_length={most}: choose a multiple"
         )
     return tokens // most, most

@@ -43,9 +43,8 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     if told is None and differ:
         raise ConfigError(
             "every rank has a state of its own (lanes, a journal, what it took), and "
-            "torch.distributed, which would "
-            "gather them, is not initialised: keep the state_dict() of each rank's loader, and "
-            "load the list of them"
+            "torch.distributed, which would gather them, is not initialised: keep the "
+            "state_dict() of each rank's loader, and load the list of them"
         )
     require_one_step([stand for _, stand in told or []], ranks)
     if told is None or not any(differ for differ, _ in told):
@@ -175,9 +174,8 @@ def require_ranks(loader: Loader, world_size: int) -> None:
     if not loader._placed and found != world_size:  # pyright: ignore[reportPrivateUsage]
         raise ConfigError(
             f"the loader was made for world_size={found}, and the trainer has {world_size} "
-            "processes: make it when "
-            "they are known (after torch.distributed was initialised), or give it rank= and "
-            "world_size="
+            "processes: make it when they are known (after torch.distributed was initialised), or "
+            "give it rank= and world_size="
         )
 
 
@@ -206,8 +204,7 @@ class EvalLoader:
         if loader._epoch_length is None and endless(session.base):  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "the dataset of the eval loader never ends, and an evaluation is a whole pass: "
-                "give the dataset an end "
-                "with .limit(n)"
+                "give the dataset an end with .limit(n)"
             )
         first = session if session.changes else Session(session.compiled, session.setting, None)
         self.loader, self._begin = loader, first.state()
@@ -238,8 +235,7 @@ def require_one_sharder(found: bool, world_size: int) -> None:
     if found and world_size > 1 and state is not None and state.PartialState._shared_state:
         raise ConfigError(
             f"the data are shared out between {world_size} ranks, and Accelerate, which runs here, "
-            "would share each of "
-            "their parts out once more: give rank=0, world_size=1 where it prepares the DataLoader "
-            "(transformers' and "
-            "TRL's trainers do), else this process's rank= and world_size="
+            "would share each of their parts out once more: give rank=0, world_size=1 where it "
+            "prepares the DataLoader (transformers' and TRL's trainers do), else this process's "
+            "rank= and world_size="
         )

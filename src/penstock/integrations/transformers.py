@@ -199,8 +199,7 @@ class _Passes:
             if not isinstance(sample, Mapping):
                 raise DataError(
                     f"hf_dataset(ds): sample {number} is of type {type(sample).__name__}, and "
-                    "`datasets` holds "
-                    "mappings: name the fields with .map(...)"
+                    "`datasets` holds mappings: name the fields with .map(...)"
                 )
             yield number, dict(cast("Mapping[str, Any]", sample))
         self._ended += 1
@@ -226,8 +225,7 @@ def _saved_in(folder: Path) -> list[dict[str, Any]]:
     if not file.exists():
         raise StateError(
             f"{folder}: there is no {FILE}; the checkpoint was not finished, or its run trained on "
-            "no loader: name an "
-            "older one"
+            "no loader: name an older one"
         )
     try:
         return json.loads(file.read_bytes())

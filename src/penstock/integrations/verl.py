@@ -63,8 +63,8 @@ def _classes() -> Mapping[str, Any]:
             if self.filter_overlong_prompts:
                 raise ConfigError(
                     "data.filter_overlong_prompts=True would leave out rows after the plan was "
-                    "made: leave them out in "
-                    "the mixture file, with where or exclude, and say False"
+                    "made: leave them out in the mixture file, with where or exclude, and say "
+                    "False"
                 )
             rows = load(files[0])
             if self.max_samples > 0:

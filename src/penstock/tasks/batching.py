@@ -127,8 +127,7 @@ def homogeneous_concat_mix(batches: Sequence[Any]) -> Any:
     if len(kinds) > 1:
         raise ConfigError(
             f"homogeneous_concat_mix: the batches are of types {' and '.join(kinds)}; give "
-            "batch_mix_fn a function "
-            "that makes one type of them"
+            "batch_mix_fn a function that makes one type of them"
         )
     return generic_concat(batches)
 

@@ -88,8 +88,7 @@ class TaskEncoder(Generic[S, E, R, B]):
                 return cooker.cook(sample)
         raise ConfigError(
             f"no cooker of {type(self).__name__} fits the subflavors "
-            f"{sample.get('__subflavors__')!r}; add one "
-            "without has_subflavors for all others"
+            f"{sample.get('__subflavors__')!r}; add one without has_subflavors for all others"
         )
 
     def encode_sample(self, sample: S) -> E:
@@ -175,8 +174,7 @@ class TaskEncoder(Generic[S, E, R, B]):
             ):
                 raise ConfigError(
                     f"packing_buffer_size: {type(self).__name__} must define "
-                    "select_samples_to_pack and "
-                    "pack_selected_samples"
+                    "select_samples_to_pack and pack_selected_samples"
                 )
             dataset = dataset.fold(
                 SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one
@@ -198,8 +196,7 @@ class TaskEncoder(Generic[S, E, R, B]):
         if (size is None) == (batch_size is None):
             raise ConfigError(
                 f"batch_group_criterion gave the size {size} and batch_size is {batch_size}: "
-                "exactly one of the two "
-                "says how large a batch is"
+                "exactly one of the two says how large a batch is"
             )
         return Grouped(key_text(key), size or batch_size or 1, sample)
 
@@ -279,8 +276,7 @@ class _Stages:
         if has("encode_sample"):
             raise ConfigError(
                 f"{type(encoder).__name__} defines encode_sample beside preencode_sample or "
-                "postencode_sample; it is "
-                "one or the other"
+                "postencode_sample; it is one or the other"
             )
         found.append(encoder.preencode_sample)
         return found if packing_buffer_size is not None else [*found, encoder.postencode_sample]

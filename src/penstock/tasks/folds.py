@@ -68,8 +68,7 @@ class SelectPacks:
         if found is None:
             raise ConfigError(
                 "select_samples_to_pack returned a sample that it was not given: return lists of "
-                "the very samples "
-                "of its argument, and change them in pack_selected_samples"
+                "the very samples of its argument, and change them in pack_selected_samples"
             )
         return found.pop() if len(found) > 1 else found[0]
 
@@ -130,7 +129,6 @@ def key_text(key: Any) -> str:
     if " at 0x" in text:
         raise ConfigError(
             f"batch_group_criterion gave a {type(plain).__name__} as key, which is written "
-            "differently in every "
-            "process: give a number, a string, or a tuple of these"
+            "differently in every process: give a number, a string, or a tuple of these"
         )
     return text

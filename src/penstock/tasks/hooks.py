@@ -71,8 +71,7 @@ class Stage:
                 if isinstance(value, Generator):
                     raise ConfigError(
                         f"{_name(hook)} returned a generator; write it as a generator function "
-                        "(with yield in its "
-                        "own body), so that it is known to give several samples"
+                        "(with yield in its own body), so that it is known to give several samples"
                     )
             return value
 

@@ -260,8 +260,7 @@ def values_of(record: Any) -> Mapping[str, Any]:
     if not names:
         raise ConfigError(
             f"a {kind.__name__} has no fields: samples are dataclasses, named tuples or mappings, "
-            "or the "
-            "hooks of the encoder must say how to batch them"
+            "or the hooks of the encoder must say how to batch them"
         )
     return {name: getattr(record, name) for name in names}
 

@@ -81,8 +81,7 @@ class Examples(_BaseExamplesIterable):
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
                 f"{self.lanes} lanes cannot be dealt out to {world_size * parts}: give "
-                "block_mixture_interleave lanes= "
-                "a multiple of ranks times workers"
+                "block_mixture_interleave lanes= a multiple of ranks times workers"
             )
         return type(self)(
             self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features

@@ -34,8 +34,7 @@ def dataset_of(thing: Any, name: str) -> Dataset:
     if isinstance(thing, Iterator):
         raise ConfigError(
             f"{name!r} is a {kind}, which can be read only once; give a list, an object that makes "
-            "a "
-            "new iterator each time, or the function that makes it"
+            "a new iterator each time, or the function that makes it"
         )
     if isinstance(thing, Iterable):
         return from_iterable(Itself(cast("Iterable[Any]", thing)))

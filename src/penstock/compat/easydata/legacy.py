@@ -97,8 +97,7 @@ class DatasetMixture:
         if weights is not None and len(weights) != len(self.informs):
             raise ConfigError(
                 f"DatasetMixture: {len(weights)} weights ({', '.join(weights)}) for "
-                f"{len(self.informs)} informs; the "
-                "i-th weight is that of the i-th inform"
+                f"{len(self.informs)} informs; the i-th weight is that of the i-th inform"
             )
         if weights is not None and not self.block_mixture:
             raise ConfigError("DatasetMixture: mixture_weights need block_mixture=True")

@@ -40,7 +40,7 @@ def block_mixture_interleave(
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"block_mixture_interleave: the datasets are a {type(datasets).__name__}; give {{name: "
-            f"dataset, ...}}"
+            "dataset, ...}"
         )
     if lanes < 1:
         raise ConfigError(f"block_mixture_interleave(lanes={lanes}): at least one lane")

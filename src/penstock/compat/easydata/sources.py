@@ -269,7 +269,7 @@ class MixedShardedSource(ShardedSource):
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"MixedShardedSource: the sources are a {type(sources).__name__}; give {{name: "
-                f"source}}"
+                "source}"
             )
         schedule = weight_scheduler.schedule if weight_scheduler else None
         self.weights = weighed(weights, schedule, sources, "MixedShardedSource")

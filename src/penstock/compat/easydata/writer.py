@@ -57,8 +57,8 @@ def _counts(files: int | None, total: int | None) -> list[int] | None:
         return None
     if total is None:
         raise ConfigError(
-            "SaveStageConfig(num_shards=...): the number of rows is not known beforehand; leave it "
-            "out"
+            "SaveStageConfig(num_shards=...): the number of rows is not known beforehand; leave "
+            "it out"
         )
     if not 1 <= files <= total:
         raise ConfigError(

@@ -77,15 +77,14 @@ class WorkerConfig:
         if self.worker_debug_path is not None or self.worker_log_level:
             raise ConfigError(
                 "worker_debug_path and worker_log_level: there are no logs of workers; "
-                "loader.core.keys() tells what "
-                "an item is made of, loader.core.journal which samples failed"
+                "loader.core.keys() tells what an item is made of, loader.core.journal which "
+                "samples failed"
             )
         if self.global_error_handler not in _POLICIES:
             raise ConfigError(
                 "global_error_handler: reraise_exception (the first failure ends the run) or "
-                "log_exception (another "
-                "sample takes its place; the loader's journal has source, index and error) can be "
-                "chosen"
+                "log_exception (another sample takes its place; the loader's journal has source, "
+                "index and error) can be chosen"
             )
 
     @classmethod

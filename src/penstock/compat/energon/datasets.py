@@ -59,8 +59,7 @@ class SavableDataset:
         if lanes % world_size:
             raise IndexedError(
                 f"len() of {self.name}: {world_size} ranks cannot share out the {lanes} lanes of "
-                "the run, so how many "
-                "items each has is known when they were given"
+                "the run, so how many items each has is known when they were given"
             )
         if has_tail(self.core.flow):  # batches are those of a rank, whatever its lanes
             return self.once(world_size, 0)[rank]

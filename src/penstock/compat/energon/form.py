@@ -47,8 +47,7 @@ class Form:
         if self.code:
             raise ConfigError(
                 f"{self.where} asks to run {', '.join(self.code)}, which is never done: pass a "
-                "function of your own "
-                "that makes a sample from its parts"
+                "function of your own that makes a sample from its parts"
             )
         if self.field_map is None:
             raise ConfigError(
@@ -84,8 +83,7 @@ class Fields:
             if steps and isinstance(sample.get(part), bytes):
                 raise DataError(
                     f"the field {name!r} is a value in {part!r}, which is still bytes: decode the "
-                    "parts first, with "
-                    "penstock.media.Decode",
+                    "parts first, with penstock.media.Decode",
                     where=where,
                 )
             try:

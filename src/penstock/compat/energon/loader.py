@@ -47,16 +47,14 @@ class SavableDataLoader:
         if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"get_loader: {type(dataset).__name__} is no dataset of this API; see "
-                "get_train_dataset (ps.Loader is "
-                "for datasets of the core)"
+                "get_train_dataset (ps.Loader is for datasets of the core)"
             )
         self.dataset, self.worker_config = dataset, worker_config or dataset.worker_config
         if self.worker_config.seed_offset != dataset.worker_config.seed_offset:
             raise ConfigError(
                 f"get_loader: seed_offset={self.worker_config.seed_offset}, but the dataset was "
-                "made with "
-                f"{dataset.worker_config.seed_offset}, which decides; give it where the dataset is "
-                "made"
+                f"made with {dataset.worker_config.seed_offset}, which decides; give it where the "
+                "dataset is made"
             )
         self._prefetch = prefetch_factor
         self.core = self._open(self.worker_config.lane_count())
@@ -157,8 +155,8 @@ class SavableDataLoader:
             if world_size > 1:
                 raise ConfigError(
                     f"save_state_global on {world_size} ranks needs torch.distributed to be "
-                    "initialised; without, save "
-                    "save_state_rank() of every rank and restore the list of them"
+                    "initialised; without, save save_state_rank() of every rank and restore the "
+                    "list of them"
                 )
             return [self.save_state_rank()]
         found: list[Any] | None = None

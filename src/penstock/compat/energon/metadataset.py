@@ -66,8 +66,8 @@ def parse(path: Any, base: Leaf) -> Tree:
         return replace(base, path=where)
     raise ConfigError(
         f"{where} is no prepared dataset, no .jsonl file and no metadataset: `energon prepare` "
-        "makes a folder of tars "
-        "one; read other files by ps.read, and give that dataset in place of the path"
+        "makes a folder of tars one; read other files by ps.read, and give that dataset in place "
+        "of the path"
     )
 
 
@@ -158,8 +158,7 @@ class _File:
         ):
             raise ConfigError(
                 f"{self.name}, {where}: a subset of several datasets is given in percent; numbers "
-                "of samples are "
-                "allowed for one dataset only"
+                "of samples are allowed for one dataset only"
             )
 
     def _blend(

@@ -57,8 +57,8 @@ class Order:
         if multiplier < 1:
             raise ConfigError(
                 f"shuffle_over_epochs_multiplier={multiplier}: a number of passes, or None; "
-                "drawing with replacement "
-                "(-1) is not supported, for it shows some samples often and some never"
+                "drawing with replacement (-1) is not supported, for it shows some samples often "
+                "and some never"
             )
         samples = samples.repeat(multiplier) if multiplier > 1 else samples
         if self.rows is None:
@@ -83,9 +83,8 @@ class Reading:
             if hasattr(self.encoder, name):
                 raise ConfigError(
                     f"{type(self.encoder).__name__} defines {name}(), which is never called here: "
-                    "the core builds the "
-                    "pipeline; blend what get_train_dataset gives by BlendDataset, MixBatchDataset "
-                    "and the like"
+                    "the core builds the pipeline; blend what get_train_dataset gives by "
+                    "BlendDataset, MixBatchDataset and the like"
                 )
         decoder = (
             getattr(encoder, "decoder", SampleDecoder())

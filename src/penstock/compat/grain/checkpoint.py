@@ -35,8 +35,7 @@ class CheckpointHandler:
             found = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
             raise StateError(
                 f"{directory}: there is no {file.name}, but {found}; a checkpoint is restored by "
-                "as many processes as "
-                "wrote it"
+                "as many processes as wrote it"
             )
         try:
             state = json.loads(file.read_text())

@@ -59,8 +59,8 @@ def joined(lineages: Sequence[Lineage]) -> Lineage:
     orders = {lineage.order for lineage in lineages}
     if len(orders) > 1:
         raise ConfigError(
-            "datasets in Grain's order and in Penstock's cannot be put together: give all the same "
-            "order="
+            "datasets in Grain's order and in Penstock's cannot be put together: give all the "
+            "same order="
         )
     seeds = sorted(
         (seed for lineage in lineages for seed in lineage.seeds), key=lambda seed: seed[1]

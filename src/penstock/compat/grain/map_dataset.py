@@ -265,9 +265,8 @@ class MapDataset(Base):
         """
         if self.sparse:
             raise ConfigError(
-                "batch: some elements may be missing after a filter or flat map, and batches would "
-                "be of "
-                "different sizes; use .to_iter_dataset() first"
+                "batch: some elements may be missing after a filter or flat map, and batches "
+                "would be of different sizes; use .to_iter_dataset() first"
             )
         return self._with(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 

@@ -121,9 +121,8 @@ class ConcatThenSplitIterDataset(_Packed):
         if replaces != (bos_token_id is not None) or (bos_features and not replaces):
             raise ConfigError(
                 f"bos_handling={bos_handling.name}, bos_token_id={bos_token_id}, "
-                f"bos_features={bos_features}: "
-                "the token and its features are for REPLACE_FIRST_TOKEN_WITH_BOS, which needs a "
-                "token"
+                f"bos_features={bos_features}: the token and its features are for "
+                "REPLACE_FIRST_TOKEN_WITH_BOS, which needs a token"
             )
         room = _room(length_struct)
         cut = tuple(name not in set(meta_features) for name in room.names)

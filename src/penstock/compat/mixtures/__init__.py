@@ -236,8 +236,7 @@ def _kind(tree: Node, path: str | Path) -> str:
     if fits:
         raise ConfigError(
             f"{path}: its format is not clear from what it holds, which fits {' and '.join(fits)}; "
-            "say which, by kind= "
-            f"(on the command line --from): one of {', '.join(fits)}"
+            f"say which, by kind= (on the command line --from): one of {', '.join(fits)}"
         )
     top = tree.value if isinstance(tree.value, dict) else {}
     inside = [
@@ -263,6 +262,5 @@ def _kind(tree: Node, path: str | Path) -> str:
             )
     raise ConfigError(
         f"{path}: its format is not clear from what it holds: it names no data as the known "
-        "formats do; say which, by "
-        f"kind= (on the command line --from): one of {', '.join(KINDS)}"
+        f"formats do; say which, by kind= (on the command line --from): one of {', '.join(KINDS)}"
     )

@@ -345,8 +345,8 @@ class Section:
         if gone and not files.moved(gone[0]):
             self.note(
                 key,
-                f"{gone[0]!r} is taken as beside this file, where there is nothing: say where with "
-                "files",
+                f"{gone[0]!r} is taken as beside this file, where there is nothing: say where "
+                "with files",
             )
         if elsewhere := next((path for path in found if "://" in path), None):
             self.account.note_remote(

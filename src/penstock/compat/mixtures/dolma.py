@@ -13,8 +13,8 @@ from .trainers import put_together
 
 _RUNNING = ("processes", "work_dir", "dryrun", "experiment", "debug", "ring_size", "batch_size")
 _BY_ATTRIBUTE = (
-    "documents are dropped or changed by attributes that lie beside them: run the mixer, and "
-    "read its output"
+    "documents are dropped or changed by attributes that lie beside them: run the mixer, and read "
+    "its output"
 )
 
 

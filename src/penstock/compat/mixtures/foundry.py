@@ -41,8 +41,8 @@ _DATASET_REPORTED: Reasons = {
     "an epoch has as many samples as its streams say; say horizon for another "
     "length": ("epoch_size",),
     "ranks are given the same samples": ("replication",),
-    "which samples of a stream are taken in an epoch is drawn "
-    "otherwise": ("sampling_method", "sampling_granularity"),
+    "which samples of a stream are taken in an "
+    "epoch is drawn otherwise": ("sampling_method", "sampling_granularity"),
 }  # fmt: skip
 _NOTED: Reasons = {
     "samples are shuffled by shuffle_seed": ("seed", "global_seed"),
@@ -62,13 +62,12 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "variables precision fsdp_config deepspeed_config "
-        "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
+        "variables precision fsdp_config deepspeed_config save_ignore_keys eval_interval "
+        "eval_first eval_subset_num_batches device_eval_batch_size "
         "device_train_microbatch_size device_train_grad_accum load_ignore_keys "
-        "load_exclude_algorithms "
-        "dist_timeout cluster gpu_num gpu_type compute image integrations "
-        "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
-        "only_composer_checkpoint".split()
+        "load_exclude_algorithms dist_timeout cluster gpu_num gpu_type compute image "
+        "integrations scheduling compile_config expandable_segments max_split_size_mb "
+        "only_hf_checkpoint only_composer_checkpoint".split()
     )
 )
 _REPORTED: Reasons = {
@@ -82,21 +81,19 @@ _REPORTED: Reasons = {
     ),
 }
 _MODEL_HARMLESS = MODEL | frozenset(
-    "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale norm_eps "
-    "use_flash_attention_2 use_train_metrics additional_train_metrics additional_eval_metrics "
-    "peft_config "
-    "load_in_8bit return_dict z_loss final_logit_softcapping tie_word_embeddings "
-    "should_save_peft_only "
-    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config rope_hf_config "
-    "softmax_scale "
-    "qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size config_overrides".split()
+    "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale "
+    "norm_eps use_flash_attention_2 use_train_metrics additional_train_metrics "
+    "additional_eval_metrics peft_config load_in_8bit return_dict z_loss "
+    "final_logit_softcapping tie_word_embeddings should_save_peft_only "
+    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config "
+    "rope_hf_config softmax_scale qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size "
+    "config_overrides".split()
 )
 _CALLBACKS = frozenset(
     "speed_monitor lr_monitor memory_monitor runtime_estimator optimizer_monitor "
-    "system_metrics_monitor "
-    "activation_monitor activation_monitor_full_model loss_perp_v_len memory_snapshot oom_observer "
-    "mlperf scheduled_gc "
-    "hf_checkpointer mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
+    "system_metrics_monitor activation_monitor activation_monitor_full_model "
+    "loss_perp_v_len memory_snapshot oom_observer mlperf scheduled_gc hf_checkpointer "
+    "mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
     "eval_output_logging image_visualizer run_event_callback".split()
 )
 """Callbacks that log, and write checkpoints: others may change the samples, or end the run."""

@@ -108,8 +108,8 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         elif bounds is not None:
             top.note(
                 key,
-                "of a dataset with a share or number the first so many rows; the trainer may draw "
-                "others",
+                "of a dataset with a share or number the first so many rows; the trainer may "
+                "draw others",
             )
         for split in splits[number]:
             place = Hub(str(called), configs[number] if configs else None, split)

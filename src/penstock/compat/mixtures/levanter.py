@@ -44,11 +44,10 @@ _TRAINER_HARMLESS = (
     | OPTIMIZER
     | CHECKPOINTS
     | frozenset(
-        "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator "
-        "jax_config "
-        "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch "
-        "crash_on_nan "
-        "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo".split()
+        "mp id log_dir run_base_dir per_device_parallelism distributed ray "
+        "require_accelerator jax_config jax_compilation_cache_dir backend_init_timeout "
+        "use_explicit_mesh_axes quantization watch crash_on_nan crash_on_inf "
+        "shutdown_at_exit log_jaxprs log_xla_hlo".split()
     )
 )
 _TRAINER_REPORTED: Reasons = {

@@ -54,8 +54,8 @@ _REPORTED: Reasons = {
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
         "use_fast_tokenizer",
     ),
-    "where rows were tokenised beforehand, they are read from here, and other settings are "
-    "not": ("tokenized_path",),
+    "where rows were tokenised beforehand, they are read from here, and "
+    "other settings are not": ("tokenized_path",),
     _STREAMS: ("streaming", "buffer_size"),
     SHARED_RANKS: (
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
@@ -80,64 +80,48 @@ _PREPARING = ("preprocessing_num_workers", "preprocessing_batch_size")
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     # the model and its adapters
     "stage finetuning_type adapter_name_or_path adapter_folder resize_vocab rope_scaling "
-    "flash_attn shift_attn "
-    "mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel moe_aux_loss_coef "
-    "disable_gradient_checkpointing use_reentrant_gc upcast_layernorm upcast_lmhead_output "
-    "train_from_scratch "
-    "infer_backend infer_dtype offload_folder use_kv_cache use_v1_kernels hf_hub_token "
-    "ms_hub_token om_hub_token "
-    "print_param_status compute_dtype device_map quantization_method quantization_bit "
-    "quantization_type "
+    "flash_attn shift_attn mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel "
+    "moe_aux_loss_coef disable_gradient_checkpointing use_reentrant_gc upcast_layernorm "
+    "upcast_lmhead_output train_from_scratch infer_backend infer_dtype offload_folder "
+    "use_kv_cache use_v1_kernels hf_hub_token ms_hub_token om_hub_token print_param_status "
+    "compute_dtype device_map quantization_method quantization_bit quantization_type "
     "double_quantization quantization_device_map freeze_trainable_layers freeze_trainable_modules "
     "freeze_extra_modules additional_target lora_alpha lora_dropout lora_rank lora_target "
-    "loraplus_lr_ratio "
-    "loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter pissa_convert "
-    "create_new_adapter module_dropout "
-    "oft_rank oft_block_size oft_target freeze_vision_tower freeze_multi_modal_projector "
-    "freeze_language_model "
-    "use_llama_pro use_kt kt_cpu_activation kt_weight_path kt_non_expert_weight_path "
-    "kt_expert_checkpoint_path "
+    "loraplus_lr_ratio loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter "
+    "pissa_convert create_new_adapter module_dropout oft_rank oft_block_size oft_target "
+    "freeze_vision_tower freeze_multi_modal_projector freeze_language_model use_llama_pro use_kt "
+    "kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
     "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size kt_config "
-    "moe_grouped_gemm "
-    "moe_token_dispatcher_type "
+    "moe_grouped_gemm moe_token_dispatcher_type "
     # the loss and the optimiser
     "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight "
-    "kto_rejected_weight "
-    "simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model ref_model_adapters "
-    "ref_model_quantization_bit reward_model reward_model_adapters reward_model_quantization_bit "
-    "reward_model_type "
-    "ld_alpha use_galore galore_target galore_rank galore_update_interval galore_scale "
-    "galore_proj_type "
-    "galore_layerwise use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale "
-    "apollo_proj "
-    "apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode "
-    "badam_start_block "
+    "kto_rejected_weight simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model "
+    "ref_model_adapters ref_model_quantization_bit reward_model reward_model_adapters "
+    "reward_model_quantization_bit reward_model_type ld_alpha use_galore galore_target "
+    "galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise use_apollo "
+    "apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type "
+    "apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "
     "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose "
-    "use_adam_mini use_muon "
-    "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha calculate_per_token_loss "
+    "use_adam_mini use_muon use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha "
+    "calculate_per_token_loss "
     # how it is computed
     "pure_bf16 fp8 fp8_backend fp8_enable_fsdp_float8_all_gather mixed_precision "
-    "recompute_granularity "
-    "recompute_method recompute_num_layers account_for_embedding_in_pipeline_split "
-    "account_for_loss_in_pipeline_split bias_activation_fusion apply_rope_fusion "
-    "masked_softmax_fusion "
-    "cross_entropy_loss_fusion use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
+    "recompute_granularity recompute_method recompute_num_layers "
+    "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
+    "bias_activation_fusion apply_rope_fusion masked_softmax_fusion cross_entropy_loss_fusion "
+    "use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
     "megatron_pretrained_checkpoint ray_init_kwargs ray_run_name ray_storage_path "
-    "resources_per_worker "
-    "placement_strategy master_addr master_port "
+    "resources_per_worker placement_strategy master_addr master_port "
     # evaluation, generation, logs, checkpoints
     "compute_accuracy plot_loss include_effective_tokens_per_second eval_num_beams "
-    "eval_on_each_dataset do_sample "
-    "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
-    "skip_special_tokens vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank "
-    "vllm_config use_swanlab "
-    "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key "
-    "swanlab_logdir "
+    "eval_on_each_dataset do_sample temperature top_p top_k num_beams max_length max_new_tokens "
+    "repetition_penalty length_penalty skip_special_tokens vllm_maxlen vllm_gpu_util "
+    "vllm_enforce_eager vllm_max_lora_rank vllm_config use_swanlab swanlab_project "
+    "swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
     "swanlab_lark_webhook_url swanlab_lark_secret export_hf_on_finish enable_torch_profiler "
-    "profiler_output_dir "
-    "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat "
-    "profiler_record_shapes "
-    "profiler_profile_memory profiler_with_stack profile_modules "
+    "profiler_output_dir profiler_wait_steps profiler_warmup_steps profiler_active_steps "
+    "profiler_repeat profiler_record_shapes profiler_profile_memory profiler_with_stack "
+    "profile_modules "
     # where prepared data is kept
     "overwrite_cache data_shared_file_system".split()
 )
@@ -243,8 +227,7 @@ def _asked(top: Section) -> list[str]:
         top.report(
             "dataset",
             f"{', '.join(twice)} is named more than once, and counts as often: newer versions "
-            "count it once, "
-            "whatever the probabilities",
+            "count it once, whatever the probabilities",
         )
     return names
 
@@ -259,8 +242,7 @@ def _described(top: Section, asked: list[str]) -> Node:
     if given.startswith("REMOTE:"):
         raise ConfigError(
             f"{top.node.file}: its datasets are described on a hub, in {given[7:]!r}: download "
-            "that folder, and "
-            "name it as dataset_dir"
+            "that folder, and name it as dataset_dir"
         )
     file = Path(top.path(given)) / "dataset_info.json"
     for folder in top.folder.parents:

@@ -20,18 +20,14 @@ _TRAININGS = ("default_train", "default_sft")
 _CHANGED = ("output_path", ".with_output_path", "override_output_path")
 _HARMLESS = frozenset(
     "tags wandb_name wandb_group wandb_project cache_dir override_output_path "
-    "use_default_validation "
-    "eval_harness_tasks eval_harness_max_packed_segments profiler profiler_start_step "
-    "profiler_num_steps "
-    "include_raw_paths tokenizer".split()
+    "use_default_validation eval_harness_tasks eval_harness_max_packed_segments profiler "
+    "profiler_start_step profiler_num_steps include_raw_paths tokenizer".split()
 )
 _CONFIG_HARMLESS = frozenset(
-    "resources tpu_type node_count learning_rate weight_decay beta1 beta2 epsilon max_grad_norm "
-    "warmup decay rewarmup "
-    "min_lr_ratio lr_schedule z_loss_weight cycle_length cycles ema_beta optimizer_config "
-    "steps_per_eval "
-    "steps_per_export steps_per_hf_export steps_per_task_eval per_device_eval_parallelism "
-    "max_eval_batches "
+    "resources tpu_type node_count learning_rate weight_decay beta1 beta2 epsilon "
+    "max_grad_norm warmup decay rewarmup min_lr_ratio lr_schedule z_loss_weight "
+    "cycle_length cycles ema_beta optimizer_config steps_per_eval steps_per_export "
+    "steps_per_hf_export steps_per_task_eval per_device_eval_parallelism max_eval_batches "
     "per_device_parallelism watch profiler allow_partial_checkpoint stable_lr_schedule".split()
 )
 _WHERE = "its tokens lie where Marin's executor puts them: say where with files ({}=PATH, or marin://=FOLDER)"

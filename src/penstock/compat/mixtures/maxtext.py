@@ -59,26 +59,21 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads "
-        "base_mlp_dim "
-        "base_num_decoder_layers base_output_directory decoder_block mlp_activations "
-        "normalization_layer_epsilon "
-        "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention "
-        "attention_type hardware "
-        "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path "
-        "enable_single_controller log_period save_config_to_gcs profiler_steps "
-        "skip_first_n_steps_for_profiler "
-        "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 "
-        "adam_eps adam_eps_root "
+        "model_name override_model_config base_emb_dim base_num_query_heads "
+        "base_num_kv_heads base_mlp_dim base_num_decoder_layers base_output_directory "
+        "decoder_block mlp_activations normalization_layer_epsilon logits_via_embedding "
+        "remat_policy quantization quant_cfg_path weight_dtype attention attention_type "
+        "hardware enable_checkpointing async_checkpointing checkpoint_period "
+        "load_parameters_path enable_single_controller log_period save_config_to_gcs "
+        "profiler_steps skip_first_n_steps_for_profiler enable_goodput_recording "
+        "monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 adam_eps adam_eps_root "
         "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "
-        "cosine_learning_rate_final_fraction "
-        "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism "
-        "compile_topology "
-        "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size hf_access_token "
-        "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx "
-        "use_vertex_tensorboard "
-        "vertex_tensorboard_project vertex_tensorboard_region dataset_path "
-        "colocated_python_data_input".split()
+        "cosine_learning_rate_final_fraction ici_fsdp_parallelism ici_data_parallelism "
+        "dcn_data_parallelism dcn_fsdp_parallelism compile_topology "
+        "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size "
+        "hf_access_token use_iota_embed scan_layers param_scan_axis megablox "
+        "sparse_matmul enable_nnx use_vertex_tensorboard vertex_tensorboard_project "
+        "vertex_tensorboard_region dataset_path colocated_python_data_input".split()
     )
 )
 

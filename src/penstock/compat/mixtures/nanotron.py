@@ -36,16 +36,15 @@ _HARMLESS: dict[str, frozenset[str]] = {
     "model.model_config": MODEL | {"_use_qkv_packed", "_fused_rotary_emb", "_fused_rms_norm"},
     "checkpoints": frozenset(
         "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system "
-        "save_initial_state "
-        "save_final_state load_lr_scheduler load_optimizer".split()
+        "save_initial_state save_final_state load_lr_scheduler load_optimizer".split()
     ),
     "general": frozenset("benchmark_csv_path ignore_sanity_checks project run".split()),
     "tokenizer": frozenset[str](),
     "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
     "parallelism": frozenset(
-        "expert_parallel_size pp pp_engine recompute_layer tp tp_linear_async_communication "
-        "tp_mode "
-        "context_parallel_size cp ep tp_recompute_allgather".split()
+        "expert_parallel_size pp pp_engine recompute_layer tp "
+        "tp_linear_async_communication tp_mode context_parallel_size cp ep "
+        "tp_recompute_allgather".split()
     ),
 }
 """The sections that hold more than data, and what of them says nothing about samples."""

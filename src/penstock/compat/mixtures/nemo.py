@@ -25,14 +25,12 @@ _FILES: dict[str, tuple[str, FormatName]] = {
 }
 _TOP = TRACKING | OPTIMIZER | CHECKPOINTS
 _TRAINER_HARMLESS = frozenset(
-    "_target_ accelerator strategy precision logger enable_checkpointing enable_progress_bar "
-    "enable_model_summary "
-    "log_every_n_steps val_check_interval check_val_every_n_epoch limit_val_batches "
-    "limit_test_batches "
-    "limit_predict_batches num_sanity_val_steps gradient_clip_val gradient_clip_algorithm "
-    "sync_batchnorm benchmark "
-    "deterministic detect_anomaly profiler default_root_dir inference_mode barebones devices "
-    "num_nodes".split()
+    "_target_ accelerator strategy precision logger enable_checkpointing "
+    "enable_progress_bar enable_model_summary log_every_n_steps val_check_interval "
+    "check_val_every_n_epoch limit_val_batches limit_test_batches limit_predict_batches "
+    "num_sanity_val_steps gradient_clip_val gradient_clip_algorithm sync_batchnorm "
+    "benchmark deterministic detect_anomaly profiler default_root_dir inference_mode "
+    "barebones devices num_nodes".split()
 )
 _TRAINER_REPORTED: Reasons = {
     "how long the run is depends on the batches of its loader: say horizon": (

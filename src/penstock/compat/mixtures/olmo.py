@@ -20,29 +20,24 @@ _HARMLESS = (
     | CHECKPOINTS
     | frozenset(
         "tokenizer compile ddp fsdp distributed_strategy single activation_checkpointing "
-        "softmax_auxiliary_loss "
-        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size "
-        "device_train_grad_accum "
-        "eval_interval eval_on_load eval_subset_num_batches eval_first save_interval_unsharded "
-        "save_interval_ephemeral "
-        "save_num_unsharded_checkpoints_to_keep save_data_indices save_sharded_checkpoint_type "
-        "sharded_checkpointer "
-        "new_style_checkpoints remote_save_folder no_pre_train_checkpoint max_grad_norm "
-        "max_grad_norm_ratio precision "
-        "speed_monitor gen1_gc_interval hf_datasets_cache_dir module_outputs_save_steps "
-        "python_profiling "
-        "torch_profiling "
+        "softmax_auxiliary_loss auxiliary_loss_multiplier device_train_microbatch_size "
+        "device_eval_batch_size device_train_grad_accum eval_interval eval_on_load "
+        "eval_subset_num_batches eval_first save_interval_unsharded "
+        "save_interval_ephemeral save_num_unsharded_checkpoints_to_keep save_data_indices "
+        "save_sharded_checkpoint_type sharded_checkpointer new_style_checkpoints "
+        "remote_save_folder no_pre_train_checkpoint max_grad_norm max_grad_norm_ratio "
+        "precision speed_monitor gen1_gc_interval hf_datasets_cache_dir "
+        "module_outputs_save_steps python_profiling torch_profiling "
         "canceled_check_interval force_save_unsharded".split()
     )
 )
 _DATA_HARMLESS = frozenset(
-    "num_workers pin_memory prefetch_factor persistent_workers timeout generate_attention_mask "
-    "generate_doc_lengths_info".split()
+    "num_workers pin_memory prefetch_factor persistent_workers timeout "
+    "generate_attention_mask generate_doc_lengths_info".split()
 )
 _MODEL_HARMLESS = MODEL | frozenset(
     "attention_dropout alibi_bias_max rope_full_precision include_bias norm_after "
-    "multi_query_attention "
-    "scale_emb_init init_fn layer_norm_eps precision scale_logits".split()
+    "multi_query_attention scale_emb_init init_fn layer_norm_eps precision scale_logits".split()
 )
 _REPORTED: Reasons = {
     "the run may end before its horizon": ("stop_at", "stop_after", "time_limit", "extra_steps_after_cancel"),

@@ -13,8 +13,7 @@ from .account import Reasons, Section
 Horizon = tuple[str, float] | None
 NO_RANKS = (
     "it counts the samples of one rank, and the file does not say how many ranks there are: say "
-    "--ranks (ranks=), the "
-    "number of ranks that read samples of their own"
+    "--ranks (ranks=), the number of ranks that read samples of their own"
 )
 SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
 MAY_STOP = "the run may end before its horizon"
@@ -101,14 +100,12 @@ def seed_of(part: Section, default: int | None = 42) -> int | None:
 
 _EXP_MANAGER = frozenset(
     "name version exp_dir explicit_log_dir use_datetime_version create_wandb_logger "
-    "wandb_logger_kwargs "
-    "create_tensorboard_logger summary_writer_kwargs create_mlflow_logger mlflow_logger_kwargs "
-    "create_clearml_logger "
+    "wandb_logger_kwargs create_tensorboard_logger summary_writer_kwargs "
+    "create_mlflow_logger mlflow_logger_kwargs create_clearml_logger "
     "clearml_logger_kwargs create_dllogger_logger dllogger_logger_kwargs "
-    "create_checkpoint_callback "
-    "checkpoint_callback_params files_to_copy log_step_timing step_timing_kwargs "
-    "log_local_rank_0_only "
-    "log_global_rank_0_only model_parallel_size resume_ignore_no_checkpoint".split()
+    "create_checkpoint_callback checkpoint_callback_params files_to_copy log_step_timing "
+    "step_timing_kwargs log_local_rank_0_only log_global_rank_0_only model_parallel_size "
+    "resume_ignore_no_checkpoint".split()
 )
 
 
@@ -130,15 +127,13 @@ def settle_exp_manager(part: Section) -> None:
 
 
 _DEEPSPEED = frozenset(
-    "zero_optimization optimizer scheduler fp16 bf16 amp gradient_clipping prescale_gradients "
-    "communication_data_type "
-    "gradient_predivide_factor sparse_gradients activation_checkpointing flops_profiler "
-    "steps_per_print "
+    "zero_optimization optimizer scheduler fp16 bf16 amp gradient_clipping "
+    "prescale_gradients communication_data_type gradient_predivide_factor "
+    "sparse_gradients activation_checkpointing flops_profiler steps_per_print "
     "wall_clock_breakdown dump_state comms_logger tensorboard wandb csv_monitor aio "
-    "zero_allow_untested_optimizer "
-    "zero_force_ds_cpu_optimizer fp32_allreduce disable_allgather "
-    "seq_parallel_communication_data_type checkpoint "
-    "data_types compile torch_autocast".split()
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer fp32_allreduce "
+    "disable_allgather seq_parallel_communication_data_type checkpoint data_types compile "
+    "torch_autocast".split()
 )
 
 
@@ -181,45 +176,37 @@ WORKERS = (
 TRANSFORMERS_HARMLESS = frozenset(
     # the optimiser, and what is computed how
     "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim "
-    "optim_args weight_decay "
-    "adam_beta1 adam_beta2 adam_epsilon optim_target_modules max_grad_norm label_smoothing_factor "
-    "bf16 fp16 tf32 "
-    "bf16_full_eval fp16_full_eval half_precision_backend fp16_opt_level fp16_backend "
-    "activation_checkpointing "
+    "optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon optim_target_modules "
+    "max_grad_norm label_smoothing_factor bf16 fp16 tf32 bf16_full_eval fp16_full_eval "
+    "half_precision_backend fp16_opt_level fp16_backend activation_checkpointing "
     "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs "
-    "torch_compile "
-    "torch_compile_backend torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config "
-    "use_cache "
-    "neftune_noise_alpha torch_empty_cache_steps average_tokens_across_devices full_determinism "
-    "use_cpu no_cuda "
-    "use_mps_device use_ipex jit_mode_eval adafactor sharded_ddp "
+    "torch_compile torch_compile_backend torch_compile_mode torchdynamo use_liger_kernel "
+    "liger_kernel_config use_cache neftune_noise_alpha torch_empty_cache_steps "
+    "average_tokens_across_devices full_determinism use_cpu no_cuda use_mps_device use_ipex "
+    "jit_mode_eval adafactor sharded_ddp "
     # logs, checkpoints, uploads
-    "output_dir overwrite_output_dir logging_strategy logging_steps logging_first_step logging_dir "
-    "log_on_each_node "
-    "logging_nan_inf_filter include_num_input_tokens_seen include_tokens_per_second log_level "
-    "log_level_replica "
-    "disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id "
-    "trackio_static_space_id "
-    "save_only_model save_strategy save_steps save_on_each_node save_total_limit save_safetensors "
+    "output_dir overwrite_output_dir logging_strategy logging_steps logging_first_step "
+    "logging_dir log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen "
+    "include_tokens_per_second log_level log_level_replica disable_tqdm report_to run_name "
+    "project trackio_space_id trackio_bucket_id trackio_static_space_id save_only_model "
+    "save_strategy save_steps save_on_each_node save_total_limit save_safetensors "
     "enable_jit_checkpoint push_to_hub push_to_hub_model_id push_to_hub_token "
-    "push_to_hub_organization hub_token "
-    "hub_private_repo hub_model_id hub_model_revision hub_strategy hub_always_push hub_revision "
-    "restore_callback_states_from_checkpoint debug skip_memory_metrics "
+    "push_to_hub_organization hub_token hub_private_repo hub_model_id hub_model_revision "
+    "hub_strategy hub_always_push hub_revision restore_callback_states_from_checkpoint debug "
+    "skip_memory_metrics "
     # evaluation
     "do_eval do_predict eval_strategy evaluation_strategy eval_steps eval_delay "
-    "per_device_eval_batch_size "
-    "prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object "
-    "eval_accumulation_steps "
-    "include_for_metrics include_inputs_for_metrics batch_eval_metrics load_best_model_at_end "
-    "metric_for_best_model "
+    "per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches "
+    "eval_use_gather_object eval_accumulation_steps include_for_metrics "
+    "include_inputs_for_metrics batch_eval_metrics load_best_model_at_end metric_for_best_model "
     "greater_is_better predict_with_generate generation_max_length generation_num_beams "
     "generation_config "
     # processes
     "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph "
-    "ddp_backend ddp_timeout "
-    "fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed local_rank "
+    "ddp_backend ddp_timeout fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed "
+    "local_rank "
     # the model, and its columns
-    "remove_unused_columns label_names model_name_or_path model_revision trust_remote_code "
-    "torch_dtype dtype "
-    "attn_implementation use_flash_attention_2 low_cpu_mem_usage cache_dir".split()
+    "remove_unused_columns label_names model_name_or_path model_revision "
+    "trust_remote_code torch_dtype dtype attn_implementation use_flash_attention_2 "
+    "low_cpu_mem_usage cache_dir".split()
 )

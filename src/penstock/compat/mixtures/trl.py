@@ -25,11 +25,10 @@ from .trainers import (
 )
 
 ARGUMENTS = frozenset(
-    "model_name_or_path num_train_epochs per_device_train_batch_size per_device_eval_batch_size "
-    "lr_scheduler_type "
-    "report_to max_length max_seq_length dataset_text_field test_split_size "
-    "dataset_config dataset_train_split dataset_test_split dataset_kwargs max_prompt_length "
-    "packing packing_strategy "
+    "model_name_or_path num_train_epochs per_device_train_batch_size "
+    "per_device_eval_batch_size lr_scheduler_type report_to max_length max_seq_length "
+    "dataset_text_field test_split_size dataset_config dataset_train_split "
+    "dataset_test_split dataset_kwargs max_prompt_length packing packing_strategy "
     "padding_free assistant_only_loss use_peft push_to_hub overwrite_output_dir".split()
 )
 """Names of arguments at the top that tell its files from those of other formats."""
@@ -60,8 +59,8 @@ _REPORTED: Reasons = {
         "num_generations", "generation_batch_size", "steps_per_generation", "num_iterations", "num_ppo_epochs",
         "num_mini_batches", "total_episodes", "replay_buffer_size", "seq_kd", "lmbda",
     ),
-    "samples are put into a random order before they are packed, or, where it is false, come as "
-    "they are stored": (
+    "samples are put into a random order before they are packed, or, where it is false, come "
+    "as they are stored": (
         "shuffle_dataset",
     ),
     _STREAMS: ("streaming", "dataset_streaming"),
@@ -81,20 +80,16 @@ _NOTED: Reasons = {
 }
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules "
-    "lora_target_parameters "
-    "lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit "
-    "bnb_4bit_quant_type "
-    "use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing "
-    "ld_alpha "
-    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma cpo_alpha "
-    "desirable_weight "
-    "undesirable_weight center_rewards_coefficient disable_dropout precompute_ref_log_probs "
-    "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha "
-    "ref_model_sync_steps "
+    "lora_target_parameters lora_modules_to_save lora_task_type use_rslora use_dora "
+    "load_in_8bit load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant "
+    "bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing ld_alpha "
+    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma "
+    "cpo_alpha desirable_weight undesirable_weight center_rewards_coefficient "
+    "disable_dropout precompute_ref_log_probs precompute_ref_batch_size use_weighting "
+    "discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
     "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs "
-    "generate_during_eval "
-    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep "
-    "code_revision".split()
+    "generate_during_eval ignore_bias_buffers gradient_checkpointing_use_reentrant "
+    "use_liger use_logits_to_keep code_revision".split()
 )
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 

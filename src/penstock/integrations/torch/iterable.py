@@ -120,8 +120,7 @@ class _Turns(Iterator[Any]):
         if epoch and endless(session.base):
             raise ConfigError(
                 "a second `for` over a dataset that never ends would begin again: make it one "
-                "`for`, or give the "
-                "dataset passes with .limit(n)"
+                "`for`, or give the dataset passes with .limit(n)"
             )
         passes += 1
         if epoch:
@@ -142,9 +141,9 @@ class _Turns(Iterator[Any]):
         """Go where a state of the same worker says."""
         if state["worker"] != self._turn:
             raise StateError(
-                "the state is that of worker {} of {}, and this is worker {} of {}: go on with the "
-                "same number of "
-                "workers".format(*state["worker"], *self._turn)
+                "the state is that of worker {} of {}, and "
+                "this is worker {} of {}: go on with the "
+                "same number of workers".format(*state["worker"], *self._turn)
             )
         self._session.load(state["run"], "error")
         self._passes.fill_(self._session.epoch + 1)

@@ -100,9 +100,8 @@ class MapDataset(_Mapped):
         if first["records"] != mine["records"]:
             raise StateError(
                 "the state of a Sampler counts steps of other ranks or rows: use as many ranks, "
-                "the same batch and "
-                "remainder, or penstock.integrations.torch.IterableDataset, which resumes on any "
-                "ranks"
+                "the same batch and remainder, or penstock.integrations.torch.IterableDataset, "
+                "which resumes on any ranks"
             )
 
     def __getstate__(self) -> dict[str, Any]:
