@@ -25,7 +25,8 @@ _REPORTED: Reasons = {
         "train_label_data_paths", "train_reward_data_paths", "pos_train_data_paths", "neg_train_data_paths",
         "pos_train_label_data_paths", "neg_train_label_data_paths",
     ),
-    "weights by a power of the sizes: say temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
+    "weights by a power of the sizes: say "
+    "temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
     "rows are joined and cut without a gap here": (
         "pack_impl", "allow_chopped", "dataset_impl", "train_impl", "data_impl", "curriculum_learning",
         "curriculum_seqlen", "short_seq_prob", "add_bos", "add_eos", "online_dataserver_ips",
@@ -35,7 +36,8 @@ _REPORTED: Reasons = {
     "called": (
         "reset_position_ids", "reset_attention_mask", "eod_mask_loss",
     ),
-    "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
+    "so many passes are the length of the "
+    "run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
     "the batch grows during the run": ("rampup_batch_size",),
     "batches are tuned before the run": ("autotuning", "autotuning_run"),
     "the run may end before its horizon": ("exit_interval", "max_time"),
@@ -43,7 +45,8 @@ _REPORTED: Reasons = {
     "no training is asked for": ("do_train",),
     "other files are part of the configuration": ("config_files",),
     "the trainer shares out samples to ranks once more": ("use_distributed_sampler",),
-    "the order of samples within a file is drawn otherwise": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
+    "the order of samples within a file "
+    "is drawn otherwise": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
 }  # fmt: skip
 _USUAL = {
     "data_impl": "mmap", "pack_impl": "packed", "dataset_impl": "gpt2", "train_impl": "normal", "allow_chopped": True,

@@ -40,7 +40,8 @@ _MODEL_HARMLESS = MODEL | frozenset(
     "multi_query_attention scale_emb_init init_fn layer_norm_eps precision scale_logits".split()
 )
 _REPORTED: Reasons = {
-    "the run may end before its horizon": ("stop_at", "stop_after", "time_limit", "extra_steps_after_cancel"),
+    "the run may end before "
+    "its horizon": ("stop_at", "stop_after", "time_limit", "extra_steps_after_cancel"),
     OTHER_RUN: (
         "load_path", "restore_dataloader", "epoch", "try_load_latest_save", "reset_trainer_state",
         "fast_forward_batches",

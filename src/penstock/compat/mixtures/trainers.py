@@ -145,7 +145,8 @@ def settle_deepspeed(part: Section) -> None:
             "batches are those of the trainer's settings here": (
                 "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
             ),
-            "it samples the data, or changes batches": ("data_efficiency", "curriculum_learning", "autotuning"),
+            "it samples the data, or "
+            "changes batches": ("data_efficiency", "curriculum_learning", "autotuning"),
         }  # fmt: skip
         inside.settle(
             _DEEPSPEED,
