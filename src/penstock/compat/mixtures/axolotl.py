@@ -31,11 +31,11 @@ ARGUMENTS = frozenset(
     "saves_per_epoch shuffle_merged_datasets train_on_inputs pad_to_sequence_len "
     "tokenizer_type model_type".split()
 )
-"""Names of arguments at the top that tell its files from those of other formats."""
+"""Top-level keys that distinguish its files from other formats."""
 ENTRY_ARGUMENTS = frozenset(
     "type ds_type shards shards_idx preprocess_shards field field_messages".split()
 )
-"""Names of arguments of a dataset that do."""
+"""Keys of a dataset that distinguish its files from other formats."""
 _FORMATS: dict[str, FormatName] = {
     "json": "jsonl",
     "csv": "csv",
@@ -45,10 +45,12 @@ _FORMATS: dict[str, FormatName] = {
 }
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _SLICE = re.compile(r"\w+\[(\d*%?):(\d*%?)\]")
-_PROMPTS = "its prompts are made by axolotl: map the rows in Python"
+_PROMPTS = "axolotl makes prompts of its rows: map the rows in Python"
 _TOKENS = "it changes the tokens: give a tokenizer that has these settings"
-_PACKING = "rows are cut and packed in another way than this says"
-_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_PACKING = "rows are split and packed differently"
+_STREAMS = (
+    "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
+)
 _ENTRY_REPORTED: Reasons = {
     _PROMPTS: (
         "conversation", "input_transform", "input_format", "chat_template", "chat_template_jinja", "field_human",
@@ -80,12 +82,12 @@ _REPORTED: Reasons = {
         "pretraining_sample_concatenation", "pretrain_multipack_attn", "excess_length_strategy", "min_sample_len",
         "use_pose", "pose_split_on_token_ids", "pose_max_context_len", "pose_num_chunks",
     ),
-    "how many steps a run has is reckoned from it": ("sample_packing_eff_est", "total_num_tokens"),
-    "only this part of all datasets together is read": ("dataset_shard_num", "dataset_shard_idx"),
-    "samples that are there twice are left out: write them to a file, and name it as exclude": (
+    "it determines the number of steps of a run": ("sample_packing_eff_est", "total_num_tokens"),
+    "only this part of the combined datasets is read": ("dataset_shard_num", "dataset_shard_idx"),
+    "duplicates are dropped: write them to a file, and name it as exclude": (
         "dataset_exact_deduplication",
     ),
-    "samples come in one order, the same in every pass": ("curriculum_sampling",),
+    "samples have the same order in every pass": ("curriculum_sampling",),
     _STREAMS: ("streaming", "preprocess_iterable"),
     LIKE_LENGTHS: ("group_by_length",),
     RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches"),
@@ -102,7 +104,7 @@ _REPORTED: Reasons = {
 }  # fmt: skip
 _NOTED: Reasons = {
     EVALUATION: ("test_datasets", "bench_dataset"),
-    "ranks that hold parts of the model, and read samples of their own: each counts in --ranks": (
+    "ranks that shard the model and read their own samples: each counts in --ranks": (
         "dp_shard_size", "dp_replicate_size",
     ),
 }  # fmt: skip
@@ -117,7 +119,7 @@ _PLUGINS = frozenset(
     "expert_parallel.ExpertParallelPlugin densemixer.DenseMixerPlugin "
     "grokfast.GrokfastPlugin lm_eval.LMEvalPlugin mora.MoraPlugin".split()
 )
-"""Plugins that change the model, how it is computed or logged, and no samples."""
+"""Plugins that change the model, its computation or logs, but no samples."""
 _HARMLESS = frozenset(
     # the model and its adapters
     "base_model base_model_config base_model_ignore_patterns cls_model_config model_type "
@@ -138,7 +140,7 @@ _HARMLESS = frozenset(
     "embeddings_skip_upcast reinit_weights rope_scaling quantize_moe_experts qat quantization "
     "use_onebitllms use_mora mora dense_mixer spectrum_top_fraction spectrum_model_name "
     "llmcompressor fix_untrained_tokens tokenizer_save_jinja_files "
-    # the loss and the optimiser
+    # loss and optimiser
     "learning_rate embedding_lr embedding_lr_scale weight_decay optimizer optim_args "
     "optim_target_modules torchdistx_path lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup "
     "cosine_min_lr_ratio cosine_constant_lr_ratio lr_div_factor lr_groups eta_min adam_eps "
@@ -153,7 +155,7 @@ _HARMLESS = frozenset(
     "cut_cross_entropy liger_rope liger_rms_norm liger_rms_norm_gated liger_layer_norm "
     "liger_swiglu liger_glu_activation liger_cross_entropy liger_fused_linear_cross_entropy "
     "liger_use_token_scaling "
-    # how it is computed
+    # computation
     "bf16 fp16 fp8 fp8_enable_fsdp_float8_all_gather bfloat16 float16 tf32 float32 torch_dtype "
     "fp32_norms fp32_norm_classes gradient_checkpointing gradient_checkpointing_kwargs "
     "selective_checkpointing activation_offloading layer_offloading xformers_attention "
@@ -194,7 +196,7 @@ _HARMLESS = frozenset(
     "use_trackio trackio_project_name trackio_run_name trackio_space_id use_otel_metrics "
     "otel_metrics_host otel_metrics_port gradio_title gradio_share gradio_server_name "
     "gradio_server_port gradio_max_new_tokens gradio_temperature debug axolotl_config_path "
-    # where prepared data is kept, and whether arguments are checked
+    # storage of prepared data, and argument checks
     "dataset_prepared_path dataset_keep_in_memory num_dataset_shards_to_save "
     "is_preprocess strict".split()
 )
@@ -203,7 +205,7 @@ _PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_
 
 
 _TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
-"""Keys that may name the tokenizer; the first one that is given counts."""
+"""Keys that may name the tokenizer, by precedence."""
 
 
 def is_mine(tree: Node) -> bool:
@@ -218,16 +220,16 @@ def lists_paths(tree: Node, key: str) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture: every sample once a pass, as axolotl merges its datasets."""
+    """Convert the mixture: every sample once per pass, as axolotl merges its datasets."""
     top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")
-    known = next((key for key in _TOKENIZERS if top.has(key)), None)
-    tokenizer = top.peek(known) if known else None
+    tokenizer_key = next((key for key in _TOKENIZERS if top.has(key)), None)
+    tokenizer = top.peek(tokenizer_key) if tokenizer_key else None
     if streams:
-        top.report("datasets", "axolotl reads pretraining_dataset alone")
+        top.report("datasets", "axolotl reads only pretraining_dataset")
     for number, item in enumerate(top.parts("pretraining_dataset" if streams else "datasets")):
         if streams and number:
-            item.drop("axolotl streams the first of pretraining_dataset alone")
+            item.drop("axolotl streams only the first pretraining_dataset")
             continue
         sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
     if not sources:
@@ -235,18 +237,18 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if streams:
         top.note("pretraining_dataset", _STREAMS)
     texts = all(source.tokenise is not None for source in sources)
-    if known and any(source.tokenise is not None for source in sources):
-        top.text(known)
+    if tokenizer_key and any(source.tokenise is not None for source in sources):
+        top.text(tokenizer_key)
     pack = _pack(top, texts, streams)
     if pack is None and any(source.tokenise is not None for source in sources):
         account.report(
             tree,
             "",
-            "axolotl ends each completion with the end token: rows that are not packed have none",
+            "axolotl ends each completion with the EOS token: rows that are not packed have none",
         )
     split = _held_out(top)
     horizon, passes = length(top, "num_epochs", 1)
-    put, how = put_together(sources, passes)
+    combined, options = put_together(sources, passes)
     seed = top.integer("seed", 42)
     batch = _batch(
         top, drop_remainder=top.flag("dataloader_drop_last"), collate="stack" if pack else "list"
@@ -260,53 +262,60 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         top.settle(reported={_PACKING: _PREPARING})
     top.settle({*_HARMLESS, *_WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return MixtureFile(
-        put, seed=seed, shuffle=shuffle, split=split, pack=pack, horizon=horizon, batch=batch, **how
+        combined,
+        seed=seed,
+        shuffle=shuffle,
+        split=split,
+        pack=pack,
+        horizon=horizon,
+        batch=batch,
+        **options,
     )
 
 
 def _batch(top: Section, **options: Any) -> Any:
-    """The samples of a step on each rank: `batch_size` are those of all accumulated steps."""
+    """Return the batch of each rank; `batch_size` includes gradient accumulation."""
     size = count_or_default(top, "micro_batch_size", 1, "axolotl")
-    whole, times = top.count("batch_size"), top.count("gradient_accumulation_steps")
-    if whole and not times:
-        times = max(1, whole // size)
-    elif whole and times and whole != size * times:
+    batch_size, accumulation = top.count("batch_size"), top.count("gradient_accumulation_steps")
+    if batch_size and not accumulation:
+        accumulation = max(1, batch_size // size)
+    elif batch_size and accumulation and batch_size != size * accumulation:
         top.report(
             "batch_size",
-            "it is not micro_batch_size times gradient_accumulation_steps, which are carried",
+            "it differs from micro_batch_size times gradient_accumulation_steps, which are "
+            "carried over",
         )
-    return per_rank_batch(size * (times or 1), top, "micro_batch_size", **options)
+    return per_rank_batch(size * (accumulation or 1), top, "micro_batch_size", **options)
 
 
 def _order(top: Section, sources: int, packed: bool, streams: bool) -> Shuffling | None:
-    """The order of samples: the trainer draws it anew for every pass, but for
-    `curriculum_sampling`."""
-    merged, each = (
+    """Return the order of samples.
+
+    The trainer shuffles every pass, except with `curriculum_sampling`.
+    """
+    merged, shuffled_first = (
         top.flag("shuffle_merged_datasets", True),
         top.flag("shuffle_before_merging_datasets"),
     )
     if top.peek("curriculum_sampling") is True or streams:
         if (
             not merged
-            and not each
+            and not shuffled_first
             and sources == 1
             and (not packed or top.peek("sample_packing_sequentially"))
         ):
             top.get("curriculum_sampling")
             return Shuffling("none")
-        why = "datasets come in the order that this says: here they are mixed evenly, and each is shuffled"
+        why = "datasets have this order: here they are mixed evenly, and each is shuffled"
         top.report("shuffle_merged_datasets", why) if not merged else None
-        top.report("shuffle_before_merging_datasets", why) if each else None
+        top.report("shuffle_before_merging_datasets", why) if shuffled_first else None
     elif not merged:
-        top.note(
-            "shuffle_merged_datasets", "axolotl's trainer shuffles all the same, and so does this"
-        )
+        top.note("shuffle_merged_datasets", "axolotl's trainer shuffles anyway, and so does this")
     return None
 
 
 def _plugins(top: Section) -> None:
-    """Plugins, which may change anything: those that are known to change no samples are
-    harmless."""
+    """Report plugins, except those that are known to leave samples unchanged."""
     names = [
         str(name).removeprefix("axolotl.integrations.")
         for name in flat([top.peek("plugins") or []])
@@ -317,22 +326,23 @@ def _plugins(top: Section) -> None:
 
 
 def _held_out(top: Section) -> Splitting | None:
-    """A share or a number of samples that axolotl keeps for evaluation, of all datasets
-    together."""
+    """Return the share of samples that axolotl holds out for evaluation."""
     if top.has("test_datasets"):
-        top.note("val_set_size", "test_datasets are for evaluation: nothing is held out")
+        top.note("val_set_size", "test_datasets are for evaluation: no samples are held out")
         return None
     size = top.number("val_set_size")
     if not size:
         return None
     if size >= 1:
         top.report(
-            "val_set_size", "so many samples of all datasets together: give each source its split"
+            "val_set_size",
+            "this number of samples of the combined datasets is held out: give each source its "
+            "split",
         )
         return None
     top.note(
         "val_set_size",
-        "this share of every source is held out, by a hash; axolotl draws other samples",
+        "this share of every source is held out by hash; axolotl draws other samples",
     )
     return Splitting(size)
 
@@ -341,12 +351,14 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
     buffered = streams and (
         top.has("pretrain_multipack_buffer_size") or top.has("streaming_multipack_buffer_size")
     )
-    asked = top.peek("sample_packing") or buffered
-    if not asked:
-        top.report("sequence_len", "longer samples are dropped or cut, which takes their tokens")
+    packing = top.peek("sample_packing") or buffered
+    if not packing:
+        top.report(
+            "sequence_len", "longer samples are dropped or truncated, which needs their tokens"
+        )
         return None
     if not texts or not top.has("sequence_len"):
-        why = "samples are packed when they are tokens; these types make tokens by a template"
+        why = "packing needs tokens; these types make tokens with a template"
         top.report("sample_packing", why)
         top.report("sequence_len", why)
         return None
@@ -357,56 +369,57 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
 
 
 def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceEntry]:
-    """The dataset of an entry: one source for each configuration of a dataset of the hub."""
+    """Return the sources of an entry: one per configuration of a hub dataset."""
     if not item.has("path"):
-        item.drop("it names no path: its samples are lost")
+        item.drop("path is missing: its samples are lost")
         return []
     path, files = item.text("path") or "", item.texts("data_files")
     tokenise = _tokenise(item, tokenizer)
     form, bounds = _format(item), _bounds(item)
     split = item.text("split")
-    if path in _FORMATS and files:  # a kind of files, as load_dataset takes it
+    if path in _FORMATS and files:  # a file format, as in load_dataset
         if item.has("ds_type") and item.peek("ds_type") != path:
-            item.report("ds_type", "path says another format, and this is not read")
+            item.report("ds_type", "path names another format, which takes precedence")
         form = _FORMATS[path]
-        item.pass_over("name")  # what the configuration made of the files is called
+        item.pass_over("name")  # only a name for the configuration
         configs = list[str]()
     else:
         configs = item.texts("name")
-    beside = path in _FORMATS or Path(item.path(path)).exists()
-    away = not beside and bool(_HUB.fullmatch(path)) and not Path(path).suffix
+    is_local = path in _FORMATS or Path(item.path(path)).exists()
+    is_hub = not is_local and bool(_HUB.fullmatch(path)) and not Path(path).suffix
     sources = dict[tuple[str, ...], SourceEntry]()
     for config in configs or [None]:
         place = Hub(path, config, _without_slice(split), tuple(files))
-        name = names.of(place.short if away else config or name_of_path((files or [path])[0]))
-        there = item.dataset("path", name, place, "name", "split", [] if away else files or [path])
+        name = names.of(place.short if is_hub else config or name_of_path((files or [path])[0]))
+        paths = item.dataset(
+            "path", name, place, "name", "split", [] if is_hub else files or [path]
+        )
         sources.setdefault(
-            there, SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise)
+            paths, SourceEntry(name, paths, format=form, slice=bounds, tokenise=tokenise)
         )
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report(
-            "split", f"{split!r} is more than one split, or a part of it that cannot be named"
+            "split", f"{split!r} is more than one split, or a part that a mixture file cannot name"
         )
     item.settle(("trust_remote_code", "preprocess_shards"), _ENTRY_REPORTED)
     return [*sources.values()]
 
 
 def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
-    """Completions are tokenised as they are; other types are prompts."""
+    """Return the tokenising of completions; other types are prompts."""
     kind = item.peek("type")
     plain_text = kind in ("completion", "pretrain")
     fields = [key for key in ("field", "text_column") if item.has(key)]
     if not plain_text or tokenizer is None:
-        item.report("type", "a tokenizer is not said" if plain_text else _PROMPTS)
+        item.report("type", "there is no tokenizer" if plain_text else _PROMPTS)
         for key in fields:
-            item.report(key, "it names the text of a completion, and these rows are not tokenised")
+            item.report(key, "it names the text of a completion, but these rows are not tokenised")
         return None
     item.get("type")
     if kind == "pretrain":
         item.note(
             "type",
-            "long texts are split where a row is full; axolotl lets the parts overlap by 256 "
-            "tokens",
+            "long texts are split at the end of a row; in axolotl the parts overlap by 256 tokens",
         )
     return Tokenising(
         tokenizer, (item.text(fields[0]) if fields else None) or "text", special_tokens=True
@@ -414,25 +427,24 @@ def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
 
 
 def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
-    """The rows of a dataset that are read: of a shard, of a slice in its split, or those after the
-    first ones."""
+    """Return the rows to read: a shard, a slice of the split, or all after the first ones."""
     count, index, skipped = item.count("shards"), item.integer("shards_idx", 0), item.count("skip")
     part = _part_of(item.peek("split"))
     if part and any(isinstance(end, str) for end in part):
         item.note(
             "split",
-            "percents are rounded down to whole rows; datasets rounds them to the nearest one",
+            "percentages are rounded down to whole rows; datasets rounds to the nearest",
         )
     if count:
-        item.note("shards", "every n-th row; axolotl takes as many random ones")
+        item.note("shards", "every n-th row; axolotl draws the same number at random")
         if part or skipped:
             item.report(
                 "shards",
-                "a shard of a part of the rows has no counterpart: all of that part is read",
+                "a shard of a slice has no counterpart: the whole slice is read",
             )
     if part:
         if skipped:
-            item.report("skip", "rows to skip of a part of the rows have no counterpart")
+            item.report("skip", "skipping rows of a slice has no counterpart")
         return part
     if skipped:
         return (skipped, None)
@@ -443,7 +455,7 @@ def _format(item: Section) -> FormatName | None:
     given = item.text("ds_type")
     if given is None or given in _FORMATS:
         return _FORMATS.get(given or "")
-    item.report("ds_type", f"{given!r} is no format of mixture files")
+    item.report("ds_type", f"{given!r} is not a format of mixture files")
     return None
 
 
@@ -452,9 +464,9 @@ def _without_slice(split: str | None) -> str | None:
 
 
 def _part_of(split: Any) -> tuple[str | int | None, ...] | None:
-    """The slice in a split such as `train[10%:80%]`."""
-    found = _SLICE.fullmatch(split) if isinstance(split, str) else None
-    if not found:
+    """Return the slice in a split such as `train[10%:80%]`."""
+    match = _SLICE.fullmatch(split) if isinstance(split, str) else None
+    if not match:
         return None
-    ends = [int(end) if end.isdigit() else end or None for end in found.groups()]
+    ends = [int(end) if end.isdigit() else end or None for end in match.groups()]
     return tuple(ends)

@@ -14,7 +14,7 @@ from .places import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import MAY_STOP, settle_exp_manager
 
-# type: the key of its files, and the format of these (None: only their names tell).
+# type -> the key of its files, and their format
 _FILES: dict[str, tuple[str, FormatName]] = {
     "nemo": ("manifest_filepath", "jsonl"),
     "nemo_tarred": ("manifest_filepath", "jsonl"),
@@ -33,12 +33,12 @@ _TRAINER_HARMLESS = frozenset(
     "barebones devices num_nodes".split()
 )
 _TRAINER_REPORTED: Reasons = {
-    "how long the run is depends on the batches of its loader: say horizon": (
+    "the length of the run depends on the batches of its loader: set horizon": (
         "max_steps", "max_epochs", "min_steps", "min_epochs", "limit_train_batches",
     ),
-    "how many samples a step has is decided by the loader: say batch": ("accumulate_grad_batches",),
+    "the loader decides the batch size: set batch": ("accumulate_grad_batches",),
     MAY_STOP: ("max_time",),
-    "only a part of the data is read, or the same again": (
+    "data is read in part, or repeatedly": (
         "overfit_batches", "fast_dev_run", "reload_dataloaders_every_n_epochs", "use_distributed_sampler",
     ),
 }  # fmt: skip
@@ -46,7 +46,7 @@ _TRAINER_USUAL = {
     "max_steps": "-1", "max_epochs": "-1", "limit_train_batches": "1.0", "accumulate_grad_batches": "1",
     "overfit_batches": "0.0", "reload_dataloaders_every_n_epochs": "0",
 }  # fmt: skip
-"""Values with which nothing is lost, as they are written: of batches, 1.0 are all, and 1 is one."""
+"""Values without effect, as text; of batches, 1.0 means all, and 1 means one."""
 _AROUND = {
     "model": _TOP,
     "data": _TOP,
@@ -55,7 +55,7 @@ _AROUND = {
     | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
     "input_cfg": frozenset({"pin_memory"}),
 }
-"""A key on the way to the list -> what beside it says nothing about samples."""
+"""A key on the path to the list -> its sibling keys without effect on samples."""
 _NOTED: Reasons = {EVALUATION: ("validation_ds", "test_ds")}
 _RANGE = re.compile(r"_OP_(\d+)\.\.(\d+)_CL_")
 
@@ -65,7 +65,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def _list(tree: Node) -> tuple[Node, str] | None:
-    """The list of datasets: the file itself, or at one of the usual places."""
+    """Return the list of datasets and its key path: the file itself, or a usual key."""
     for place in (
         "",
         "input_cfg",
@@ -88,10 +88,10 @@ def _list(tree: Node) -> tuple[Node, str] | None:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; groups become mixtures in the mixture."""
-    found = _list(tree)
-    assert found is not None
-    node, place = found
+    """Convert the mixture; groups become nested mixtures."""
+    located = _list(tree)
+    assert located is not None
+    node, place = located
     _open(tree, place, account)
     model = _mixture(node, place, account, (Path(tree.file).resolve(),))
     if not model.sources:
@@ -100,7 +100,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _open(tree: Node, place: str, account: Account) -> None:
-    """Account for what stands around the list of datasets."""
+    """Account for the keys around the list of datasets."""
     section: Section | None = account.open(tree)
     if place and (trainer := section.part("trainer")) is not None:
         trainer.pass_over(
@@ -120,10 +120,10 @@ def _open(tree: Node, place: str, account: Account) -> None:
 
 def _mixture(node: Node, at: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
     names = Names()
-    found = [_entry(item, names, account, chain) for item in parts_of(node, at, account)]
-    sources = [source for source in found if source is not None]
+    entries = [_entry(item, names, account, chain) for item in parts_of(node, at, account)]
+    sources = [source for source in entries if source is not None]
     if sum(source.weight is not None for source in sources) not in (0, len(sources)):
-        account.note(node, at, "some datasets have a weight and some have none: those get 1")
+        account.note(node, at, "some datasets have no weight: they get 1")
         sources = [_with_weight(source) for source in sources]
     return MixtureFile(tuple(sources))
 
@@ -141,7 +141,7 @@ def _entry(
     weight, name = item.number("weight"), item.text("name") or item.text("corpus")
     if "input_cfg" in item.table:
         item.pass_over("type") if kind == "group" else item.report(
-            "type", "a list of datasets is read as a group"
+            "type", "a list of datasets is converted as a group"
         )
         inner = _group(item, account, chain)
         if inner is None or not inner.sources:
@@ -149,18 +149,16 @@ def _entry(
         return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
     item.text("type")
     if kind not in _FILES:
-        item.drop(f"datasets of type {kind!r} cannot be read")
+        item.drop(f"datasets of type {kind!r} cannot be converted: its share is lost")
         return None
     key, form = _FILES[kind]
     given = item.texts(key)
-    if any(not isinstance(one, str) for one in flat([item.peek(key) or []])):
-        item.report(
-            key, "its files have weights of their own: write an entry with a weight for each"
-        )
-        given = [one for one in flat([item.peek(key)]) if isinstance(one, str)]
+    if any(not isinstance(path, str) for path in flat([item.peek(key) or []])):
+        item.report(key, "its files have their own weights: write one entry with a weight for each")
+        given = [path for path in flat([item.peek(key)]) if isinstance(path, str)]
     paths = [_RANGE.sub(r"{\1..\2}", path) for path in given]
     if not paths:
-        item.drop(f"it has no {key}")
+        item.drop(f"{key} is missing: its share is lost")
         return None
     item.report(
         "tarred_audio_filepaths",
@@ -170,27 +168,27 @@ def _entry(
         "tarred_audio_filepath",
         "the rows of the manifest are read; audio in archives is not joined to them",
     )
-    own = names.of(name or name_of_path(paths[0]))
-    files = item.local(key, own, paths)
-    return SourceEntry(own, files, format=form, weight=weight)
+    source_name = names.of(name or name_of_path(paths[0]))
+    files = item.local(key, source_name, paths)
+    return SourceEntry(source_name, files, format=form, weight=weight)
 
 
 def _group(item: Section, account: Account, chain: tuple[Path, ...]) -> MixtureFile | None:
-    """The datasets of a group: right here, or in another file."""
+    """Return the datasets of a group, in place or in another file."""
     node = item.table["input_cfg"]
     item.get("input_cfg")
     if not isinstance(node.value, str):
         return _mixture(node, f"{item.at}.input_cfg", account, chain)
     path = Path(item.path(node.value))
     if path.resolve() in chain:
-        item.report("input_cfg", "the files name each other in a circle")
+        item.report("input_cfg", "the files include each other in a cycle")
         return None
     notes = Notes()
     tree = read_file(path, notes, variables=False)
-    found = None if tree is None else _list(tree)
-    if found is None:
-        item.report("input_cfg", "the file is not there, or holds no list of datasets")
+    located = None if tree is None else _list(tree)
+    if located is None:
+        item.report("input_cfg", "the file is missing, or has no list of datasets")
         return None
     assert tree is not None
-    _open(tree, found[1], account)
-    return _mixture(*found, account, (*chain, path.resolve()))
+    _open(tree, located[1], account)
+    return _mixture(*located, account, (*chain, path.resolve()))

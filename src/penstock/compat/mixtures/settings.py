@@ -1,7 +1,6 @@
-"""Names of settings that say nothing about samples, shared by the converters: of models,
-optimisers, logs, checkpoints.
+"""Names of settings that do not affect samples: models, optimisers, logs, checkpoints.
 
-A converter lists what it knows to be harmless; a key that is in no list is reported.
+The converters share them. A converter lists its harmless keys; it reports a key that is in no list.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MODEL = frozenset(
     "activation_checkpointing num_experts moe_num_experts moe_top_k reference_checkpoint "
     "use_layer_norm_weight use_flash_attention".split()
 )
-"""Settings of a model that say nothing about its samples; not the length of its rows."""
+"""Settings of a model that do not affect samples; without its row length."""
 
 OPTIMIZER = frozenset(
     "optimizer optim scheduler lr_scheduler learning_rate lr learning_rate_scheduler "
@@ -41,7 +40,7 @@ TRACKING = frozenset(
     "log_interval log_level console_log_interval progress_bar log_to_console "
     "python_log_level profiler profiling name run_name run_names description exporter".split()
 )
-"""Not `callbacks`, which may change the samples or end the run."""
+"""Without `callbacks`, which may change the samples or end the run."""
 CHECKPOINTS = frozenset(
     "checkpointer checkpoints checkpoint save save_folder save_interval save_overwrite "
     "save_filename save_latest_filename save_num_checkpoints_to_keep save_weights_only "
