@@ -289,7 +289,7 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
         get_savable_loader(train("a", 5), watchdog_timeout_seconds=60)
     with pytest.raises(ps.ConfigError, match="handler= is not supported"):
         get_train_dataset(data, batch_size=1, handler=log_exception)
-    with pytest.raises(ps.ConfigError, match="no logs of workers"):
+    with pytest.raises(ps.ConfigError, match="workers write no logs"):
         WorkerConfig(worker_debug_path="{worker_id}.jsonl")
     with pytest.raises(ps.ConfigError, match="restore_error_handler"):
         WorkerConfig(restore_error_handler=log_exception)
@@ -299,7 +299,7 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
         get_loader(train("a", 5), worker_config=WorkerConfig(seed_offset=3))
     with pytest.raises(ps.ConfigError, match="ps.Loader"):
         get_loader(data)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ps.ConfigError, match="no prepared dataset"):
+    with pytest.raises(ps.ConfigError, match="neither a prepared dataset"):
         get_train_dataset("/nowhere/at/all", batch_size=1)
 
 
@@ -566,7 +566,7 @@ def test_wrappers_refuse_what_they_cannot_do() -> None:
     for make, said in [
         (lambda: BlendDataset(), "no datasets"),
         (lambda: BlendDataset(a), "pairs"),  # pyright: ignore[reportArgumentType]
-        (lambda: BlendDataset((samples("a", 3), 1)), "no dataset of this API"),  # pyright: ignore[reportArgumentType]
+        (lambda: BlendDataset((samples("a", 3), 1)), "not a dataset of this API"),  # pyright: ignore[reportArgumentType]
         (lambda: BlendDataset((a, -1), (a, 1)), "-1"),
         (lambda: BlendDataset((EpochizeDataset(a, 3), 1)), "EpochizeDataset"),
         (
@@ -795,7 +795,7 @@ def test_a_run_keeps_its_lanes_when_ranks_leave() -> None:
         loader.restore_state_rank(states)
     its = [iter(loader) for loader in three]
     assert sorted(map(str, (next(it) for _ in range(4) for it in its))) == sorted(map(str, got))
-    with pytest.raises(ps.IndexedError, match="3 ranks cannot share out the 4 lanes"):
+    with pytest.raises(ps.IndexedError, match="3 ranks do not divide the 4 lanes"):
         len(three[0])
 
 
@@ -857,7 +857,7 @@ def test_foreign_states_are_refused_with_the_difference(other: Make, said: str) 
     with pytest.raises(ps.StateError, match=said):
         loader.restore_state_rank(state)
     assert take(loader, 1) and len(before) == 3
-    with pytest.raises(ps.StateError, match="give what save_state"):
+    with pytest.raises(ps.StateError, match="pass the result of save_state"):
         loader.restore_state_rank([])
 
 

@@ -727,10 +727,10 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     path.write_text("a: 1")
     with pytest.raises(
         ps.ConfigError,
-        match="its format is not clear from what it holds: .* say which, by kind= .* one of energon",
+        match="unknown format: .* choose one with kind= .*: energon",
     ):
         convert(path)
-    with pytest.raises(ps.ConfigError, match="this is no nemo file"):
+    with pytest.raises(ps.ConfigError, match="this is not a nemo file"):
         convert(path, "nemo")
     with pytest.raises(ps.ConfigError, match="unknown kind 'other'"):
         convert(path, "other")
@@ -750,7 +750,7 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     ):
         convert(path, files={"cod": "x"})
     with pytest.raises(
-        ps.ConfigError, match="pick='val': there is only one mixture in olmo-core files"
+        ps.ConfigError, match="pick='val': olmo-core files have only one mixture"
     ):
         convert(path, pick="val")
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")

@@ -146,7 +146,7 @@ def test_data_that_would_be_shared_out_twice_are_refused(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     ds = mixture("all_exhausted")
-    with pytest.raises(ps.ConfigError, match="once more: give rank=0, world_size=1"):
+    with pytest.raises(ps.ConfigError, match="again: pass rank=0, world_size=1"):
         wrap(ds)
     assert len(wrap(ds, rank=0, world_size=1)) == 14
     state.PartialState._shared_state.clear()
