@@ -162,7 +162,7 @@ def test_interleaving_on_threads() -> None:
     ahead = ex.InterleaveIterDataset(
         parts, cycle_length=2, num_make_iter_threads=2, make_iter_buffer_size=1, iter_buffer_size=4
     )
-    assert (ahead.run.threads, ahead.run.ahead, plain.run.threads) == (2, 12, 0)
+    assert (ahead.run.threads, ahead.run.prefetch, plain.run.threads) == (2, 12, 0)
     assert list(ahead) == list(plain)
 
 

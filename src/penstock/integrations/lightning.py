@@ -80,7 +80,14 @@ class TrainLoader(_Callback):
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Record that training of the oldest fetched batch begins."""
+        """Record that training of the oldest fetched batch begins.
+
+        Args:
+            trainer: not used.
+            pl_module: not used.
+            batch: not used.
+            batch_idx: not used.
+        """
         self._trained = self._fetched.popleft()
 
     def state_dict(self) -> dict[str, Any]:

@@ -98,6 +98,9 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
     Args:
         batch: a packed row, or a batch of them: `tokens`, `segment_ids`, `positions`.
 
+    Returns:
+        The renamed fields, as int32 arrays.
+
     >>> row = {"tokens": [5, 6, 7, 8, 0], "segment_ids": [1, 1, 2, 2, 0], "positions": [0, 1, 0, 1, 0]}
     >>> found = fields({name: np.array(column) for name, column in row.items()})
     >>> found["targets"].tolist(), found["targets_segmentation"].tolist()

@@ -43,12 +43,30 @@ class Handler(_ocp.JsonCheckpointHandler):  # pyright: ignore[reportUntypedBaseC
         super().__init__(_file(), multiprocessing_options=_EVERY_HOST)  # pyright: ignore[reportUnknownMemberType]
 
     async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
-        """Take the state now, and write it once the folder exists."""
+        """Take the state now, and write it once the folder exists.
+
+        Args:
+            directory: the item's folder.
+            item: not used.
+            args: the `Save` with the loader.
+
+        Returns:
+            The futures of Orbax.
+        """
         state = _ocp.args.JsonSave(args.loader.state_dict())
         return await _ocp.JsonCheckpointHandler.async_save(self, directory, args=state)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Stateful:
-        """Restore the loader from the states in the folder, and return it."""
+        """Restore the loader from the states in the folder, and return it.
+
+        Args:
+            directory: the item's folder.
+            item: not used.
+            args: the `Restore` with the loader.
+
+        Returns:
+            The loader.
+        """
         args.loader.load_state_dict(states(directory), args.on_mismatch)
         return args.loader
 
@@ -115,6 +133,9 @@ class Checkpointable:
 
         Args:
             directory: the item's folder, which Orbax creates meanwhile.
+
+        Returns:
+            An awaitable that writes the state.
         """
         state = json.dumps(self._loader.state_dict())
 
@@ -129,6 +150,9 @@ class Checkpointable:
 
         Args:
             directory: the item's folder.
+
+        Returns:
+            An awaitable that restores the loader.
 
         Raises:
             StateError: for states that are corrupted, or of another pipeline.

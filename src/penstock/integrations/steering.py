@@ -37,6 +37,9 @@ class OnlineMixing:
     Args:
         smoothing: fraction of the old estimate that remains, from 0 to below 1.
 
+    Raises:
+        ConfigError: for a smoothing out of range.
+
     >>> odm, weights = OnlineMixing(), {"code": 0.5, "text": 0.5}
     >>> for _ in range(20):
     ...     weights = odm.propose(weights, {"code": 2.0, "text": 4.0})
@@ -83,7 +86,11 @@ class OnlineMixing:
         return {"turn": self._step, "rewards": dict(self._rewards)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the reward estimates."""
+        """Restore the reward estimates.
+
+        Args:
+            state: the return value of `state_dict()`.
+        """
         self._step, self._rewards = int(state["turn"]), dict(state["rewards"])
 
 
@@ -130,6 +137,9 @@ class FileWatched:
     The file holds `{"code": 0.3, "text": 0.7}`. A missing or half-written file changes nothing. On
     several ranks the file must name the first position of the mixture with the new weights, `{"at":
     1200000, "weights": {...}}`, so that all ranks change there.
+
+    Args:
+        path: the JSON file.
 
     >>> FileWatched("no/such/file.json").propose({"a": 1.0}, {}) is None
     True
@@ -183,6 +193,9 @@ class Steering:
         cap: highest share of a source.
         largest_step: maximum change of a share at a time.
         every: steps between proposals; signals in between are averaged.
+
+    Raises:
+        ConfigError: for limits that no weights satisfy.
 
     >>> import penstock as ps
     >>> mixed = ps.mix({"a": ps.from_sequence(range(9)).repeat(), "b": ps.from_sequence(range(9)).repeat()})
@@ -279,7 +292,11 @@ class Steering:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore weights, log and controller; the loader's own state already has its weights."""
+        """Restore weights, log and controller; the loader's own state already has its weights.
+
+        Args:
+            state: the return value of `state_dict()`.
+        """
         self.weights, self._step = dict(state["weights"]), int(state["turn"])
         self.log = [(int(at), dict(weights)) for at, weights in state["log"]]
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])

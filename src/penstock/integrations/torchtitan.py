@@ -20,7 +20,7 @@ from .trainers import AllRanks, rest_or_next
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessInfo:
     """torchtitan's description of one process.
 
     Args:
@@ -31,7 +31,7 @@ class Place:
         seq_len: tokens per row.
         tokenizer: torchtitan's tokenizer.
 
-    >>> Place(rank=0, world_size=1, batch_size=8, seq_len=2048, tokenizer=None).batch_size
+    >>> ProcessInfo(rank=0, world_size=1, batch_size=8, seq_len=2048, tokenizer=None).batch_size
     8
     """
 
@@ -42,7 +42,7 @@ class Place:
     tokenizer: Any
 
 
-def data_loader(make: Callable[[Place], Loader]) -> Any:
+def data_loader(make: Callable[[ProcessInfo], Loader]) -> Any:
     """Return a config for `Trainer.Config(dataloader=...)` that trains on a loader.
 
     The items of the loader have the form that this torchtitan's trainer takes: up to 0.3 pairs
@@ -70,7 +70,7 @@ def _data_loader() -> Any:
     class PenstockDataLoader(base):
         @dataclass(kw_only=True, slots=True)
         class Config(base.Config):
-            make: Callable[[Place], Loader]
+            make: Callable[[ProcessInfo], Loader]
 
         def __init__(
             self,
@@ -81,7 +81,9 @@ def _data_loader() -> Any:
             tokenizer: Any,
             **kwargs: Any,
         ) -> None:
-            self._loader = config.make(Place(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer))
+            self._loader = config.make(
+                ProcessInfo(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer)
+            )
 
         def __iter__(self) -> Iterator[Any]:
             return rest_or_next(self._loader)

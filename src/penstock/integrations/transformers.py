@@ -134,6 +134,9 @@ class FromLoader(_Trainer):
             args: arguments of the Trainer's own method.
             kwargs: arguments of the Trainer's own method.
 
+        Returns:
+            The result of the Trainer's own method.
+
         Raises:
             StateError: for a checkpoint without the states of the loader.
         """

@@ -10,6 +10,9 @@ from .encoder import TaskEncoder
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
     """Wrap an encoder and override some of its hooks; `super()` calls the wrapped hooks.
 
+    Args:
+        task_encoder: the wrapped encoder.
+
     >>> import penstock as ps
     >>> from penstock.tasks import DefaultTaskEncoder, TextSample
     >>> class Loud(AugmentTaskEncoder):
@@ -59,6 +62,10 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
         return self._task_encoder.encode_batch(batch)
 
     def defines(self, hook: str) -> bool:
-        """Return whether this encoder or the wrapped one overrides a hook."""
+        """Return whether this encoder or the wrapped one overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         changed = getattr(type(self), hook) is not getattr(AugmentTaskEncoder, hook)
         return changed or self._task_encoder.defines(hook)

@@ -20,6 +20,9 @@ from ..errors import ConfigError, DataError
 def batch_list(values: Sequence[Any]) -> list[Any]:
     """Return the values as a list.
 
+    Args:
+        values: the values of one field.
+
     >>> batch_list(("a", "b"))
     ['a', 'b']
     """
@@ -28,6 +31,12 @@ def batch_list(values: Sequence[Any]) -> list[Any]:
 
 def batch_stack(values: Sequence[Any]) -> Any:
     """Stack arrays of one shape into `(n, *shape)`.
+
+    Args:
+        values: arrays or tensors of one shape.
+
+    Returns:
+        The stacked array.
 
     Raises:
         DataError: if shapes differ.
@@ -46,6 +55,12 @@ def batch_stack(values: Sequence[Any]) -> Any:
 
 def batch_pad_stack(values: Sequence[Any]) -> Any:
     """Stack arrays with the same number of axes, zero-padded at the end to the longest.
+
+    Args:
+        values: arrays or tensors.
+
+    Returns:
+        The stacked array.
 
     Raises:
         DataError: if the numbers of axes differ.
@@ -71,6 +86,12 @@ def batch_pad_stack(values: Sequence[Any]) -> Any:
 
 def concat_pad(values: Sequence[Any]) -> Any:
     """Concatenate arrays along axis 0, with the other axes zero-padded to the longest.
+
+    Args:
+        values: arrays or tensors.
+
+    Returns:
+        The concatenated array.
 
     Raises:
         DataError: if the numbers of axes differ, or are 0.
@@ -102,6 +123,12 @@ def concat_pad(values: Sequence[Any]) -> Any:
 def generic_batch(values: Sequence[Any]) -> Any:
     """Pad and stack arrays; batch mappings and records field by field; list other values.
 
+    Args:
+        values: values of one type.
+
+    Returns:
+        The batch.
+
     >>> generic_batch([{"x": np.array([1]), "name": "a"}, {"x": np.array([2]), "name": "b"}])
     {'x': array([[1],
            [2]]), 'name': ['a', 'b']}
@@ -117,6 +144,12 @@ def generic_concat(values: Sequence[Any]) -> Any:
 
     Other values go into a list.
 
+    Args:
+        values: batches of one type.
+
+    Returns:
+        One batch.
+
     >>> generic_concat([{"x": np.array([1]), "name": ["a"]}, {"x": np.array([2]), "name": ["b"]}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
@@ -131,6 +164,12 @@ def generic_concat(values: Sequence[Any]) -> Any:
 
 def homogeneous_concat_mix(batches: Sequence[Any]) -> Any:
     """Concatenate batches of one type into one batch of that type: see `generic_concat`.
+
+    Args:
+        batches: batches of one type.
+
+    Returns:
+        One batch.
 
     Raises:
         ConfigError: if types differ.

@@ -33,6 +33,10 @@ class Cooker:
 
     It applies to datasets whose subflavors include `has_subflavors`.
 
+    Args:
+        cook: turns a `CrudeSample` into a sample.
+        has_subflavors: required subflavors; None fits all datasets.
+
     >>> cooker = Cooker(lambda crude: crude["txt"].upper(), has_subflavors={"language": "en"})
     >>> cooker.fits({"language": "en", "year": 2020}), cooker.fits({})
     (True, False)
@@ -42,7 +46,11 @@ class Cooker:
     has_subflavors: Mapping[str, Any] | None = None
 
     def fits(self, subflavors: Mapping[str, Any] | None) -> bool:
-        """Return whether this cooker applies to a dataset with these subflavors."""
+        """Return whether this cooker applies to a dataset with these subflavors.
+
+        Args:
+            subflavors: labels of a dataset.
+        """
         required, given = self.has_subflavors or {}, subflavors or {}
         return all(name in given and given[name] == value for name, value in required.items())
 
@@ -84,7 +92,17 @@ class TaskEncoder(Generic[S, E, R, B]):
     # ------------------------------------------------------------ hooks
 
     def cook_crude_sample(self, sample: Any) -> Any:
-        """Turn a `CrudeSample` into a sample, by the first of `cookers` that fits its subflavors."""
+        """Turn a `CrudeSample` into a sample, by the first of `cookers` that fits its subflavors.
+
+        Args:
+            sample: a sample, crude or not.
+
+        Returns:
+            The sample.
+
+        Raises:
+            ConfigError: if no cooker fits.
+        """
         if not isinstance(sample, CrudeSample) or not self.cookers:
             return sample
         for cooker in self.cookers:
@@ -96,32 +114,66 @@ class TaskEncoder(Generic[S, E, R, B]):
         )
 
     def encode_sample(self, sample: S) -> E:
-        """Return the encoded sample."""
+        """Return the encoded sample.
+
+        Args:
+            sample: the sample.
+        """
         return cast(Any, sample)
 
     def preencode_sample(self, sample: S) -> E:
         """Encode the part that pack selection needs.
 
         With `postencode_sample` it replaces `encode_sample`.
+
+        Args:
+            sample: the sample.
+
+        Returns:
+            The partly encoded sample.
         """
         return cast(Any, sample)
 
     def postencode_sample(self, sample: E) -> E:
-        """Finish encoding; called only for samples that go into a pack."""
+        """Finish encoding; called only for samples that go into a pack.
+
+        Args:
+            sample: the partly encoded sample.
+
+        Returns:
+            The encoded sample.
+        """
         return sample
 
     def select_samples_to_pack(self, samples: list[E]) -> list[list[E]]:
-        """Group the samples of a buffer into packs; samples in no pack are dropped."""
+        """Group the samples of a buffer into packs; samples in no pack are dropped.
+
+        Args:
+            samples: the samples of the buffer.
+
+        Returns:
+            One list of samples per pack.
+        """
         raise NotImplementedError
 
     def pack_selected_samples(self, samples: list[E]) -> Any:
-        """Make one sample of the samples of a pack."""
+        """Make one sample of the samples of a pack.
+
+        Args:
+            samples: the samples of a pack.
+
+        Returns:
+            The packed sample.
+        """
         raise NotImplementedError
 
     def batch_group_criterion(self, sample: E) -> tuple[Any, int | None]:
         """Return a batch key and a batch size (None: the one of `build`).
 
         Samples with equal keys share a batch.
+
+        Args:
+            sample: the encoded sample.
         """
         raise NotImplementedError
 
@@ -129,11 +181,21 @@ class TaskEncoder(Generic[S, E, R, B]):
         """Make a raw batch: arrays padded and stacked, other values in lists.
 
         The result is a record like the samples.
+
+        Args:
+            samples: the encoded samples of a batch.
+
+        Returns:
+            The raw batch.
         """
         return self._batch(samples, type(samples[0]))
 
     def encode_batch(self, batch: R) -> B:
-        """Return the batch for training."""
+        """Return the batch for training.
+
+        Args:
+            batch: the raw batch.
+        """
         return cast(Any, batch)
 
     def _batch(
@@ -180,6 +242,9 @@ class TaskEncoder(Generic[S, E, R, B]):
             packing_buffer_size: samples per buffer for `select_samples_to_pack`.
             drops: whether hooks may raise `Skip` to drop their sample or batch.
 
+        Returns:
+            The dataset of batches.
+
         Raises:
             ConfigError: if the encoder lacks hooks that packing needs, or defines hooks that
                 exclude each other.
@@ -223,7 +288,11 @@ class TaskEncoder(Generic[S, E, R, B]):
         return Grouped(key_text(key), size or batch_size or 1, sample)
 
     def defines(self, hook: str) -> bool:
-        """Return whether the encoder overrides a hook."""
+        """Return whether the encoder overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         return getattr(type(self), hook) is not getattr(TaskEncoder, hook)
 
 
@@ -259,19 +328,44 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         )
 
     def encode_sample(self, sample: S) -> E:
-        """Convert the sample to `encoded_sample_type`."""
+        """Convert the sample to `encoded_sample_type`.
+
+        Args:
+            sample: the sample.
+
+        Returns:
+            The encoded sample.
+        """
         return _convert(self._encoded_type, sample)
 
     def batch(self, samples: list[E]) -> R:
-        """Batch the samples as `raw_batch_type`."""
+        """Batch the samples as `raw_batch_type`.
+
+        Args:
+            samples: the encoded samples of a batch.
+
+        Returns:
+            The raw batch.
+        """
         return self._batch(samples, self._raw_type or self._batch_type or type(samples[0]))
 
     def encode_batch(self, batch: R) -> B:
-        """Convert the raw batch to `batch_type`."""
+        """Convert the raw batch to `batch_type`.
+
+        Args:
+            batch: the raw batch.
+
+        Returns:
+            The batch.
+        """
         return _convert(self._batch_type, batch)
 
     def defines(self, hook: str) -> bool:
-        """Return whether the encoder overrides a hook."""
+        """Return whether the encoder overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         return getattr(type(self), hook) is not getattr(DefaultTaskEncoder, hook)
 
 

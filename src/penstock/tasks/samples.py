@@ -21,6 +21,12 @@ RestoreKey = tuple[Any, ...]
 def edataclass(cls: type[T]) -> type[T]:
     """Make a keyword-only dataclass, so that subclasses may add fields without defaults.
 
+    Args:
+        cls: the class to convert.
+
+    Returns:
+        The dataclass.
+
     >>> @edataclass
     ... class Point(Sample):
     ...     x: int
@@ -32,7 +38,14 @@ def edataclass(cls: type[T]) -> type[T]:
 
 @edataclass
 class SourceInfo:
-    """Provenance of a sample: its dataset, index, shard and files."""
+    """Provenance of a sample: its dataset, index, shard and files.
+
+    Args:
+        dataset_path: folder or file of the dataset.
+        index: index of the sample in its source.
+        shard_name: name of its shard.
+        file_names: names of its parts.
+    """
 
     dataset_path: str
     index: int | str
@@ -129,6 +142,9 @@ class Batch(_Record):
         Args:
             samples: samples with equal fields.
             values: fields of the batch; they override those of the samples.
+
+        Returns:
+            The batch.
         """
         columns = columns_of(samples, {}, generic_batch, skip=values.keys())
         return make(cls, {**columns, **values})
@@ -144,21 +160,35 @@ class CrudeSample(dict[str, Any]):
 
 @edataclass
 class TextSample(Sample):
-    """A text."""
+    """A text.
+
+    Args:
+        text: the text.
+    """
 
     text: str
 
 
 @edataclass
 class ImageSample(Sample):
-    """An image."""
+    """An image.
+
+    Args:
+        image: the image.
+    """
 
     image: Any
 
 
 @edataclass
 class ImageClassificationSample(Sample):
-    """An image and its class label."""
+    """An image and its class label.
+
+    Args:
+        image: the image.
+        label: index of the class.
+        label_name: name of the class.
+    """
 
     image: Any
     label: int | None = None
@@ -167,7 +197,12 @@ class ImageClassificationSample(Sample):
 
 @edataclass
 class CaptioningSample(Sample):
-    """An image and its caption."""
+    """An image and its caption.
+
+    Args:
+        image: the image.
+        caption: the caption.
+    """
 
     image: Any
     caption: str
@@ -175,7 +210,14 @@ class CaptioningSample(Sample):
 
 @edataclass
 class VQASample(Sample):
-    """An image, a question, and its answers (visual question answering)."""
+    """An image, a question, and its answers (visual question answering).
+
+    Args:
+        image: the image.
+        context: the question.
+        answers: the answers.
+        answer_weights: weights of the answers.
+    """
 
     image: Any
     context: str
@@ -185,7 +227,14 @@ class VQASample(Sample):
 
 @edataclass
 class MultiChoiceVQASample(Sample):
-    """An image, a question, and the answers to choose from."""
+    """An image, a question, and the answers to choose from.
+
+    Args:
+        image: the image.
+        context: the question.
+        choices: the answers to choose from.
+        correct_choice_idx: index of the correct answer.
+    """
 
     image: Any
     context: str
@@ -195,7 +244,14 @@ class MultiChoiceVQASample(Sample):
 
 @edataclass
 class VidQASample(Sample):
-    """A video, a question, and its answers; the video stays as bytes."""
+    """A video, a question, and its answers; the video stays as bytes.
+
+    Args:
+        video: the video, as bytes.
+        context: the question.
+        answers: the answers.
+        answer_weights: weights of the answers.
+    """
 
     video: Any
     context: str
@@ -205,7 +261,21 @@ class VidQASample(Sample):
 
 @edataclass
 class OCRSample(Sample):
-    """An image, its text, and the boxes of its blocks, lines, words and characters."""
+    """An image, its text, and the boxes of its blocks, lines, words and characters.
+
+    Args:
+        image: the image.
+        text: the text of the whole image.
+        block_boxes: boxes of the blocks.
+        block_classes: classes of the blocks.
+        block_text: texts of the blocks.
+        lines_boxes: boxes of the lines.
+        lines_text: texts of the lines.
+        words_boxes: boxes of the words.
+        words_text: texts of the words.
+        chars_boxes: boxes of the characters.
+        chars_text: the characters.
+    """
 
     image: Any
     text: str
@@ -222,14 +292,27 @@ class OCRSample(Sample):
 
 @edataclass
 class InterleavedSample(Sample):
-    """A sequence of interleaved images and texts."""
+    """A sequence of interleaved images and texts.
+
+    Args:
+        sequence: images and texts in order.
+    """
 
     sequence: list[Any]
 
 
 @edataclass
 class SimilarityInterleavedSample(Sample):
-    """Separate lists of images and texts, with their matches."""
+    """Separate lists of images and texts, with their matches.
+
+    Args:
+        images: the images.
+        texts: the texts.
+        audio: the audio clips.
+        video: the videos.
+        similarity_matrix: similarity of images and texts.
+        matched_text_indices: index of the matching text per image.
+    """
 
     images: list[Any]
     texts: list[str]
@@ -283,6 +366,9 @@ def values_of(record: Any) -> Mapping[str, Any]:
 
 def basic_sample_keys(sample: Any) -> dict[str, Any]:
     """Return the fields of a sample that store its provenance.
+
+    Args:
+        sample: a record or mapping.
 
     >>> basic_sample_keys(TextSample(__key__="7", text=""))["__key__"]
     '7'
@@ -388,7 +474,11 @@ def _dataclass_fields(kind: Any) -> tuple[str, ...]:
 
 
 def pinned(batch: T) -> T:
-    """Return a copy of a batch whose tensors are in page-locked memory."""
+    """Return a copy of a batch whose tensors are in page-locked memory.
+
+    Args:
+        batch: the batch.
+    """
     return map_leaves(
         lambda leaf: leaf.pin_memory() if callable(getattr(leaf, "pin_memory", None)) else leaf,
         batch,

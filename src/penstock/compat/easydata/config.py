@@ -17,6 +17,15 @@ from .weights import WeightSchedulePoint, WeightScheduler, check_sum
 class TokenizerConfig:
     """Settings to load and call a tokenizer; `trust_remote_code` loads one with its own code.
 
+    Args:
+        name_or_path: a hub name, a local folder, or a `tokenizer.json`.
+        max_length: maximum number of tokens of a text.
+        truncation: whether to truncate longer texts.
+        add_special_tokens: whether to add BOS and EOS tokens.
+        return_attention_mask: whether rows get an `attention_mask`.
+        trust_remote_code: whether the tokenizer may run its own code.
+        padding: not supported.
+
     >>> TokenizerConfig("my-tokenizer/", max_length=512).truncation
     True
     """
@@ -37,10 +46,29 @@ class TokenizerConfig:
 class DatasetConfig:
     """One dataset: its files, its text field, and its tokenizer.
 
-    `data_files` are files or globs (the extension gives the format, or `type`), or the name of a
-    dataset on the Hugging Face hub (`type="huggingface"`, or a name that is not a file).
     `format_callback(row)` returns another row, then `format_fields` renames. After tokenising, rows
     have the tokens and `additional_fields`.
+
+    Args:
+        data_files: files or globs, or the name of a dataset on the Hugging Face hub.
+        name: name of the dataset; `dataset_0` and so on by default.
+        type: format of the files, or "huggingface"; by default the extension decides, and a name
+            that is not a file is a hub name.
+        split: split on the hub.
+        num_rows: maximum number of rows.
+        dataset_split_name: configuration on the hub.
+        tokenizer: tokenizer of this dataset.
+        tokenizer_kwargs: options to load the tokenizer.
+        cache_path: folder of indexes.
+        save_path: folder for `save`.
+        save_format: format for `save`.
+        content_field: the text field.
+        additional_fields: other fields to keep.
+        format_callback: returns another row.
+        format_fields: old field name -> new one.
+        cache_enabled: not supported.
+        shard_column: not supported.
+        num_shards: not supported.
 
     >>> DatasetConfig(name="code", data_files="code/*.parquet").content_field
     'text'
@@ -81,6 +109,14 @@ class TokenizeStageConfig:
     `default_tokenizer` is for datasets without one; texts are truncated at `max_length` (None:
     never).
 
+    Args:
+        default_tokenizer: tokenizer of datasets without one.
+        max_length: maximum number of tokens of a text; None never truncates.
+        batch_size: not supported.
+        num_workers: not supported.
+        cache_tokenized: not supported.
+        remove_columns: not supported.
+
     >>> TokenizeStageConfig().max_length
     2048
     """
@@ -105,6 +141,17 @@ class TokenizeStageConfig:
 @dataclass(frozen=True)
 class MixStageConfig:
     """Settings of mixing: weights that sum to 1, or a schedule, which takes precedence.
+
+    Args:
+        weights: weight by dataset, with sum 1.
+        weight_schedule: points of a schedule.
+        weight_schedule_type: "step", "linear" or "cosine".
+        block_size: rows per block.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        seed: seed of the order within blocks.
+
+    Raises:
+        ConfigError: for weights or rules that are not valid.
 
     >>> MixStageConfig(weights={"code": 0.3, "text": 0.7}).block_size
     1000
@@ -150,6 +197,20 @@ class PackStageConfig:
     of open rows for "pool" (default 4). `shuffle_packed` draws rows from a shuffle buffer of `100 *
     shuffle_buffer_factor` rows.
 
+    Args:
+        enabled: whether to pack.
+        seq_length: tokens per row.
+        eos_token_id: token after each document.
+        pad_token_id: token of the padding.
+        strategy: "greedy", "pool" or "first_fit".
+        num_packers: open rows of "pool".
+        include_segment_ids: whether rows get segment and position ids.
+        shuffle_packed: whether to shuffle packed rows.
+        shuffle_buffer_factor: size of the shuffle buffer, in hundreds of rows.
+
+    Raises:
+        ConfigError: for an unknown strategy, or `num_packers` with another one than "pool".
+
     >>> PackStageConfig(seq_length=512, strategy="pool").enabled
     True
     """
@@ -183,6 +244,16 @@ class LoadStageConfig:
 
     `lanes` is as in `penstock.Loader`, for packed rows on several ranks.
 
+    Args:
+        batch_size: rows per batch.
+        prefetch_enabled: whether threads prefetch.
+        prefetch_workers: number of threads.
+        prefetch_buffer_size: batches in flight.
+        shuffle_buffer_size: rows of a shuffle buffer before batching.
+        drop_last: whether to drop the last, short batch.
+        lanes: as in `penstock.Loader`.
+        prefetch_to_device: not supported.
+
     >>> LoadStageConfig().batch_size
     8
     """
@@ -211,6 +282,16 @@ class SaveStageConfig:
     the number of files instead. Files of an earlier save raise an error, or are replaced with
     `overwrite`.
 
+    Args:
+        enabled: whether to save.
+        output_dir: the folder.
+        format: format of the files.
+        num_shards: number of files.
+        compression: codec of the format.
+        max_shard_size: maximum size of a file.
+        overwrite: whether to replace files of an earlier save.
+        push_to_hub: not supported.
+
     >>> SaveStageConfig(output_dir="out", format="jsonl").max_shard_size
     '500MB'
     """
@@ -233,6 +314,24 @@ class PipelineConfig:
     """Settings of all stages.
 
     `seed` is the default seed of every stage; `streaming` applies to datasets on the hub.
+
+    Args:
+        datasets: the datasets.
+        default_tokenizer: tokenizer of datasets without one.
+        streaming: whether hub datasets are streamed.
+        seed: default seed of every stage.
+        tokenize: settings of tokenising.
+        mix: settings of mixing.
+        pack: settings of packing.
+        load: settings of loading.
+        save: settings of saving.
+        source: not supported.
+        cache: not supported.
+        ray: not supported.
+        observability: not supported.
+
+    Raises:
+        ConfigError: without datasets, or with two of one name.
 
     >>> PipelineConfig(datasets=[DatasetConfig("a.parquet")]).datasets[0].name
     'dataset_0'
@@ -280,6 +379,9 @@ class PipelineConfig:
 
         Args:
             given: the settings by name.
+
+        Returns:
+            The settings.
 
         Raises:
             ConfigError: for an unknown key.

@@ -16,40 +16,40 @@ from ...sources.hub import HubStream, is_stream
 from ...types import Json
 
 
-def dataset_of(thing: Any, name: str) -> Dataset:
+def dataset_of(data: Any, name: str) -> Dataset:
     """Make a Penstock dataset of any object with rows.
 
     Args:
-        thing: a dataset, sharded source, sequence, iterable, or function that makes one.
+        data: a dataset, sharded source, sequence, iterable, or function that makes one.
         name: name for error messages.
 
     Raises:
         ConfigError: for an object without rows, or one that can be read only once.
     """
-    if isinstance(thing, Dataset):
-        return thing
-    if isinstance(inner := getattr(thing, "dataset", None), Dataset):
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(inner := getattr(data, "dataset", None), Dataset):
         return inner
-    if hasattr(thing, "shard_names") and hasattr(thing, "open_shard"):
-        return from_iterable(ForeignShards(thing))
-    if is_stream(thing):
-        return from_iterable(HubStream(thing))
-    kind: str = type(thing).__name__
-    if isinstance(thing, str | bytes | Mapping):
+    if hasattr(data, "shard_names") and hasattr(data, "open_shard"):
+        return from_iterable(ForeignShards(data))
+    if is_stream(data):
+        return from_iterable(HubStream(data))
+    kind: str = type(data).__name__
+    if isinstance(data, str | bytes | Mapping):
         raise ConfigError(
             f"{name!r} is a {kind}, which has no rows: give a dataset or a list of rows"
         )
-    if hasattr(thing, "__len__") and hasattr(thing, "__getitem__"):
-        return from_sequence(thing)
-    if isinstance(thing, Iterator):
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        return from_sequence(data)
+    if isinstance(data, Iterator):
         raise ConfigError(
             f"{name!r} is a {kind}, which can be read only once: give a list, an iterable that "
             "makes a new iterator each time, or the function that makes it"
         )
-    if isinstance(thing, Iterable):
-        return from_iterable(Itself(cast("Iterable[Any]", thing)))
-    if callable(thing):
-        return from_iterable(cast("Callable[[], Iterable[Any]]", thing))
+    if isinstance(data, Iterable):
+        return from_iterable(Itself(cast("Iterable[Any]", data)))
+    if callable(data):
+        return from_iterable(cast("Callable[[], Iterable[Any]]", data))
     raise ConfigError(
         f"{name!r} is a {kind}, which has no rows to iterate over: give a dataset or a list of rows"
     )

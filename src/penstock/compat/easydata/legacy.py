@@ -19,6 +19,21 @@ from .pipeline import open_rows
 class TextDatasetInform:
     """One dataset of texts: its files (or its name on the hub), and its text field.
 
+    Args:
+        type: format of the files.
+        data_files: files, a glob, or a hub name.
+        num_rows: maximum number of rows.
+        dataset_split_name: configuration on the hub.
+        split: split on the hub.
+        format_callback: returns another row.
+        format_fields: old field name -> new one.
+        content_field: the text field.
+        additional_fields: other fields to keep.
+        preprocessing_fn: not supported.
+
+    Raises:
+        ConfigError: without `data_files`.
+
     >>> TextDatasetInform(type="json", data_files="data/*.json", content_field="content").split
     'train'
     """
@@ -48,6 +63,31 @@ class DatasetMixture:
 
     The i-th weight belongs to the i-th inform, and its key becomes the name of that dataset. Rows
     have the text as `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+
+    Args:
+        informs: the datasets.
+        cache_dir: folder of indexes.
+        streaming: whether hub datasets are streamed.
+        text_target_field: name of the text field of the mixture.
+        batch_size: rows per batch; 1 does not batch.
+        shuffle_buffer_size: rows of a shuffle buffer.
+        seed: seed of the order.
+        block_mixture: whether to mix by blocks, instead of concatenating.
+        mixture_block_size: rows per block.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        mixture_weights: weights in the order of the informs; the keys become names.
+        image_target_field: not supported.
+        pack_tokens: not supported.
+        pack_on_the_fly: not supported.
+        pack_seq_length: not supported.
+        tokenize_callback: not supported.
+        prefetch_workers: not supported.
+        prefetch_buffer_size: not supported.
+        cache_remote_files: not supported.
+        dask_storage_options: not supported.
+
+    Raises:
+        ConfigError: without informs, or if weights or batch size do not fit.
 
     >>> DatasetMixture(informs=[TextDatasetInform(data_files="a.parquet")]).mixture_block_size
     2048

@@ -39,6 +39,9 @@ def block_mixture_interleave(
             workers, fixed for a run. With one lane every rank reads everything, and drops the rows
             of others.
 
+    Returns:
+        A `datasets.IterableDataset`.
+
     Raises:
         ConfigError: for datasets that are not a mapping, or fewer than one lane.
 
@@ -80,17 +83,17 @@ def shared(datasets: Mapping[str, Any]) -> Any:
     )
 
 
-def weighed(
+def checked_weights(
     weights: Mapping[str, float] | None,
     schedule: Schedule | None,
     names: Mapping[str, Any],
-    where: str,
+    location: str,
 ) -> Mapping[str, float] | Schedule | None:
     """Return the schedule if there is one, else the weights; check both against the names."""
     if weights is not None and set(weights) != set(names):
         missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
         raise ConfigError(
-            f"{where}: weights must name exactly the sources; missing {missing}, unknown {extra}"
+            f"{location}: weights must name exactly the sources; missing {missing}, unknown {extra}"
         )
     if schedule is not None and set(schedule.names) != set(names):
         missing, extra = (
@@ -98,7 +101,7 @@ def weighed(
             sorted(set(schedule.names) - set(names)),
         )
         raise ConfigError(
-            f"{where}: the schedule must name exactly the sources; missing {missing}, unknown "
+            f"{location}: the schedule must name exactly the sources; missing {missing}, unknown "
             f"{extra}"
         )
     return schedule or weights

@@ -19,7 +19,7 @@ from ...sources.paths import FormatName, format_of
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of
-from .mixture import weighed
+from .mixture import checked_weights
 from .tag import Tag
 from .text import Formatted, Tokenize, load_tokenizer, tokenizer_of
 from .writer import write_shards
@@ -36,6 +36,9 @@ class Pipeline:
 
     `build` returns a `penstock.Loader` with `state_dict()` and `load_state_dict(state)`; it detects
     its ranks. No stage reads data before iteration, except `save`.
+
+    Args:
+        config: the settings.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> folder = tempfile.mkdtemp()
@@ -54,13 +57,24 @@ class Pipeline:
 
     @classmethod
     def from_config(cls, config: PipelineConfig | Mapping[str, Any]) -> Pipeline:
-        """Make a pipeline from its settings, or from a mapping of them."""
+        """Make a pipeline from its settings, or from a mapping of them.
+
+        Args:
+            config: the settings.
+
+        Returns:
+            The pipeline.
+        """
         return cls(PipelineConfig.from_dict(config) if isinstance(config, Mapping) else config)
 
     # ------------------------------------------------------------ stages
 
     def source(self) -> Self:
-        """Open the datasets."""
+        """Open the datasets.
+
+        Returns:
+            This pipeline.
+        """
         self._data = {
             str(dataset.name): open_rows(dataset, self.config.streaming)
             for dataset in self.config.datasets
@@ -68,7 +82,11 @@ class Pipeline:
         return self
 
     def tokenize(self) -> Self:
-        """Tokenise texts to `input_ids` and `attention_mask`, each dataset with its own tokenizer."""
+        """Tokenise texts to `input_ids` and `attention_mask`, each dataset with its own tokenizer.
+
+        Returns:
+            This pipeline.
+        """
         data, tokenizers = self._datasets_for("tokenize"), dict[str, Any]()
         for config in self.config.datasets:
             source, extra = tokenizer_of(self.config, config), config.tokenizer_kwargs or {}
@@ -86,9 +104,13 @@ class Pipeline:
         return self
 
     def mix(self) -> Self:
-        """Mix all datasets by weight; rows get `__source__`, the name of their dataset."""
+        """Mix all datasets by weight; rows get `__source__`, the name of their dataset.
+
+        Returns:
+            This pipeline.
+        """
         data, options = self._datasets_for("mix"), self.config.mix
-        weights = weighed(options.weights, options.schedule, data, "MixStageConfig")
+        weights = checked_weights(options.weights, options.schedule, data, "MixStageConfig")
         seed = self.config.seed if options.seed is None else options.seed
         inputs = {name: dataset.map(Tag(name)) for name, dataset in data.items()}
         mixed = mix(
@@ -105,6 +127,9 @@ class Pipeline:
         """Pack token rows into rows of one length.
 
         Rows get `attention_mask`, `segment_ids` and `position_ids`.
+
+        Returns:
+            This pipeline.
         """
         data, config = self._datasets_for("pack"), self.config.pack
         if not config.enabled:
@@ -124,7 +149,14 @@ class Pipeline:
         return self
 
     def save(self) -> Self:
-        """Write the rows to files now; the stages that follow read these files."""
+        """Write the rows to files now; the stages that follow read these files.
+
+        Returns:
+            This pipeline.
+
+        Raises:
+            ConfigError: on several ranks, or for an endless mixture.
+        """
         data, options = self._datasets_for("save"), self.config.save
         if not options.enabled:
             return self
@@ -148,7 +180,11 @@ class Pipeline:
         return self
 
     def load(self) -> Self:
-        """Batch rows into mappings of NumPy arrays, token rows padded to the longest of the batch."""
+        """Batch rows into mappings of NumPy arrays, token rows padded to the longest of the batch.
+
+        Returns:
+            This pipeline.
+        """
         data, options = self._datasets_for("load"), self.config.load
         for name, dataset in data.items():
             if options.shuffle_buffer_size is not None:
@@ -158,7 +194,11 @@ class Pipeline:
         return self
 
     def build(self) -> Loader:
-        """Return the loader over the one remaining dataset."""
+        """Return the loader over the one remaining dataset.
+
+        Raises:
+            ConfigError: if there is more than one dataset.
+        """
         data, options = self._datasets_for("build", after_load=True), self.config.load
         if len(data) > 1:
             raise ConfigError(

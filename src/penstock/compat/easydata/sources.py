@@ -13,7 +13,7 @@ from ...errors import ConfigError
 from ...inputs import mix, read
 from ...sources.paths import FormatName, find
 from .inputs import dataset_of, is_stream
-from .mixture import weighed
+from .mixture import checked_weights
 from .tag import Tag
 from .weights import WeightScheduler
 
@@ -49,11 +49,20 @@ class ShardedSource(ABC):
         return len(self.dataset)
 
     def open_shard(self, name: str) -> DatasetIterator:
-        """Iterate over the rows of a shard."""
+        """Iterate over the rows of a shard.
+
+        Args:
+            name: name of the shard.
+        """
         return iter(self._named(name))
 
     def open_shard_at_row(self, name: str, row: int) -> DatasetIterator:
-        """Iterate over the rows of a shard from a row on; empty beyond the end."""
+        """Iterate over the rows of a shard from a row on; empty beyond the end.
+
+        Args:
+            name: name of the shard.
+            row: index of the first row.
+        """
         rows = self.open_shard(name)
         rows._session.seek(row, counted=False)  # pyright: ignore[reportPrivateUsage]  # resume from a row number, without a state
         return rows
@@ -68,6 +77,10 @@ class ShardedSource(ABC):
 
 class HFDatasetShardedSource(ShardedSource):
     """A Hugging Face dataset (map-style or streaming), or anything with rows, as one shard.
+
+    Args:
+        dataset: the dataset.
+        name: its name; "hf_dataset" by default.
 
     >>> source = HFDatasetShardedSource([{"x": 1}, {"x": 2}])
     >>> source.shard_names, list(source.open_shard_at_row("hf_dataset:0", 1))
@@ -160,7 +173,13 @@ class CsvShardedSource(FilesShardedSource):
 
 
 class TextShardedSource(FilesShardedSource):
-    """Text files, one row per non-empty line; `text_field` names its only field."""
+    """Text files, one row per non-empty line; `text_field` names its only field.
+
+    Args:
+        data_files: files, a glob, or a list of these.
+        storage_options: not supported.
+        text_field: name of the field.
+    """
 
     format = "text"
 
@@ -194,6 +213,12 @@ class CompositeShardedSource(ShardedSource):
     """Concatenate the shards of several sources.
 
     Duplicate shard names get a number from the second on.
+
+    Args:
+        sources: the sources.
+
+    Raises:
+        ConfigError: without sources.
 
     >>> both = CompositeShardedSource([HFDatasetShardedSource([{"x": 1}]), HFDatasetShardedSource([{"x": 2}])])
     >>> both.shard_names, [row["x"] for name in both.shard_names for row in both.open_shard(name)]
@@ -252,6 +277,17 @@ class MixedShardedSource(ShardedSource):
     takes precedence, and `weights` are only checked. The rules are those of
     `penstock.engine.mixing`.
 
+    Args:
+        sources: sources by name.
+        weights: weight by source; equal by default.
+        block_size: rows per block.
+        seed: seed of the order within blocks.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        weight_scheduler: schedule of weights.
+
+    Raises:
+        ConfigError: if `sources` is not a mapping, or weights do not name them.
+
     >>> mixed = MixedShardedSource({"a": HFDatasetShardedSource([{"x": 1}]), "b": HFDatasetShardedSource([{"x": 2}])})
     >>> rows = mixed.open_shard(mixed.shard_names[0])
     >>> {next(rows)["__source__"] for _ in range(9)} == {"a", "b"}
@@ -273,7 +309,7 @@ class MixedShardedSource(ShardedSource):
                 "source}"
             )
         schedule = weight_scheduler.schedule if weight_scheduler else None
-        self.weights = weighed(weights, schedule, sources, "MixedShardedSource")
+        self.weights = checked_weights(weights, schedule, sources, "MixedShardedSource")
         self.seed, self.block_size, self.stop_strategy = seed or 0, block_size, stop_strategy
         nested = any(isinstance(source, MixedShardedSource) for source in sources.values())
         inputs = {

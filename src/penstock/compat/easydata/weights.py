@@ -11,17 +11,21 @@ from ...errors import ConfigError
 from ...schedule import Interpolation, Schedule
 
 
-def check_sum(weights: Mapping[str, float], where: str) -> None:
+def check_sum(weights: Mapping[str, float], location: str) -> None:
     """Raise if weights do not sum to 1, as schedule points and mix stages require."""
-    check_weights(weights, where)
+    check_weights(weights, location)
     total = fsum(weights.values())
     if abs(total - 1) > 1e-6:
-        raise ConfigError(f"{where}: the weights sum to {total:.6g}, not to 1: {dict(weights)}")
+        raise ConfigError(f"{location}: the weights sum to {total:.6g}, not to 1: {dict(weights)}")
 
 
 @dataclass(frozen=True)
 class WeightSchedulePoint:
     """Weights from a step on; `step` counts samples of the mixture, not training steps.
+
+    Args:
+        step: samples drawn before these weights apply.
+        weights: weight by dataset, with sum 1.
 
     >>> WeightSchedulePoint(step=10_000, weights={"code": 0.5, "text": 0.5}).step
     10000
@@ -40,6 +44,10 @@ class WeightScheduler:
     With batches of 256, `step=10_000` is reached at training step 39. To use training steps,
     multiply them by the samples of a step.
 
+    Args:
+        schedule: the points.
+        interpolation: "step", "linear" or "cosine".
+
     >>> points = [WeightSchedulePoint(0, {"a": 0.2, "b": 0.8}), WeightSchedulePoint(10_000, {"a": 0.5, "b": 0.5})]
     >>> WeightScheduler(points, interpolation="linear").get_weights(5_000)
     {'a': 0.35, 'b': 0.65}
@@ -54,6 +62,9 @@ class WeightScheduler:
         """Return the weights at a step, with sum 1.
 
         They are constant before the first point and after the last.
+
+        Args:
+            step: number of samples drawn.
         """
         return self.schedule.weights(step)
 

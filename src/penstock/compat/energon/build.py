@@ -23,7 +23,7 @@ from .datasets import (
     total,
     unique,
 )
-from .metadataset import Blend, Leaf, Tree, leaves, parse
+from .metadataset import Blend, DatasetReference, Tree, parse, references
 from .reading import KEEP, Encoder, Order, Reading
 
 
@@ -53,9 +53,9 @@ def get_train_dataset(
     """Return batches for training, endless by default (`repeat=False`: one pass).
 
     Every pass has a new order. Files have random access, so the shuffle is full by default, which
-    mixes better than any buffer. `max_samples_per_sequence=m` keeps reads local: runs of `m`
-    neighbours are shuffled as blocks, and their samples within windows of `parallel_shard_iters`
-    (16) blocks, or as many as hold `shuffle_buffer_size` samples if that is more.
+    mixes better than any buffer. `max_samples_per_sequence=m` keeps reads local. Blocks of `m` neighbours are shuffled, and their
+    samples within windows of `parallel_shard_iters` (16) blocks. A window has more blocks if
+    `shuffle_buffer_size` samples need them.
     `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one; `None` disables the shuffle,
     except for a buffer of `shuffle_buffer_size`.
 
@@ -91,7 +91,7 @@ def get_train_dataset(
     config = worker_config or WorkerConfig()
     refuse("get_train_dataset", config.without_redundant_handler(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
-    base = Leaf(
+    base = DatasetReference(
         Path(),
         split_part,
         subflavors or {},
@@ -183,7 +183,7 @@ def get_val_datasets(
     sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     _joined: bool = False,
     **options: Any,
-) -> list[tuple[SavableDataset, list[Leaf]]]:
+) -> list[tuple[SavableDataset, list[DatasetReference]]]:
     """Return a validation dataset for every dataset of a metadataset, with its reference.
 
     Args:
@@ -192,12 +192,12 @@ def get_val_datasets(
     config = worker_config or WorkerConfig()
     refuse("get_val_dataset", config.without_redundant_handler(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
-    base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config)
+    base = DatasetReference(Path(), split_part, subflavors or {}, dataset_config, split_config)
     if isinstance(path, Dataset):
-        inputs = [(path, list[Leaf](), _leaf_name(path))]
+        inputs = [(path, list[DatasetReference](), _dataset_name(path))]
     else:
-        refs = leaves(parse(path, base))
-        inputs = [(reading.leaf(ref), [ref], _name(ref)) for ref in refs]
+        refs = references(parse(path, base))
+        inputs = [(reading.open_samples(ref), [ref], _name(ref)) for ref in refs]
     if _joined:
         first, *rest = (samples for samples, _, _ in inputs)
         inputs = [
@@ -207,7 +207,7 @@ def get_val_datasets(
                 inputs[0][2],
             )
         ]
-    out = list[tuple[SavableDataset, list[Leaf]]]()
+    out = list[tuple[SavableDataset, list[DatasetReference]]]()
     for samples, refs, name in inputs:
         core = reading.encoder.build(
             samples.seed(config.seed_offset),
@@ -228,11 +228,11 @@ class _Train:
     def __init__(self, reading: Reading, order: Order, seed: int, repeat: bool) -> None:
         self.reading, self.order, self.seed, self.repeat = reading, order, seed, repeat
 
-    def samples(self, path: Any, base: Leaf) -> tuple[Dataset, Counts | None, str]:
+    def samples(self, path: Any, base: DatasetReference) -> tuple[Dataset, Counts | None, str]:
         """Return the samples, the number per pass, and a name."""
         if isinstance(path, Dataset):
             ordered = self.order.apply(path, base.multiplier)
-            return (ordered.repeat() if self.repeat else ordered), _known(path), _leaf_name(path)
+            return (ordered.repeat() if self.repeat else ordered), _known(path), _dataset_name(path)
         tree = parse(path, base)
         samples, once = self._tree(tree)
         if self.repeat and not (isinstance(tree, Blend) and not tree.epochized):
@@ -240,8 +240,8 @@ class _Train:
         return samples, once, _name(tree)
 
     def _tree(self, tree: Tree) -> tuple[Dataset, Counts | None]:
-        if isinstance(tree, Leaf):
-            samples = self.reading.leaf(tree)
+        if isinstance(tree, DatasetReference):
+            samples = self.reading.open_samples(tree)
             return self.order.apply(samples, tree.multiplier), _known(samples)
         parts = [(self._tree(part), share) for part, share in tree.parts]
         names = unique([_name(part) for part, _ in tree.parts])
@@ -260,12 +260,16 @@ class _Train:
         """Mix inputs with exact repetitions; all of them end together."""
         if any(isinstance(part, Blend) and not part.epochized for part, _ in tree.parts):
             raise ConfigError(
-                f"{tree.where}: a blend is endless, so blend_epochized cannot repeat it: use "
+                f"{tree.location}: a blend is endless, so blend_epochized cannot repeat it: use "
                 "blend_epochized there too"
             )
-        if any(leaf.multiplier not in (1, None) for part, _ in tree.parts for leaf in leaves(part)):
+        if any(
+            reference.multiplier not in (1, None)
+            for part, _ in tree.parts
+            for reference in references(part)
+        ):
             raise ConfigError(
-                f"{tree.where}: shuffle_over_epochs_multiplier must be 1 or null within "
+                f"{tree.location}: shuffle_over_epochs_multiplier must be 1 or null within "
                 "blend_epochized"
             )
         counts = {
@@ -274,8 +278,8 @@ class _Train:
         for name, count in counts.items():
             if not count:
                 raise ConfigError(
-                    f"{tree.where}: {shares[name]} repetitions of {name} round to 0 samples: give "
-                    "a larger number"
+                    f"{tree.location}: {shares[name]} repetitions of {name} round to 0 samples: "
+                    "give a larger number"
                 )
         return mix(inputs, counts, seed=self.seed, max_epochs=shares), sharded_counts(
             sum(counts.values())
@@ -283,12 +287,12 @@ class _Train:
 
 
 def _name(tree: Tree) -> str:
-    if isinstance(tree, Leaf):
+    if isinstance(tree, DatasetReference):
         return tree.path.stem if tree.path.suffix == ".jsonl" else tree.path.absolute().name
     return "+".join(_name(part) for part, _ in tree.parts)
 
 
-def _leaf_name(samples: Dataset) -> str:
+def _dataset_name(samples: Dataset) -> str:
     names = [leaf.name for leaf in Builder(samples.flow).leaves]
     return names[0] if len(names) == 1 else "dataset"
 

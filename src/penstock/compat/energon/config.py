@@ -17,11 +17,18 @@ def log_exception(*failure: Any) -> None:
     """Replace each failing sample by another of its dataset, as `global_error_handler`.
 
     The loader's journal records both.
+
+    Args:
+        failure: not used.
     """
 
 
 def reraise_exception(*failure: Any) -> None:
-    """End the run at the first failing sample, as `global_error_handler`; the default."""
+    """End the run at the first failing sample, as `global_error_handler`; the default.
+
+    Args:
+        failure: not used.
+    """
 
 
 _POLICIES: Mapping[Any, OnError] = {
@@ -56,7 +63,7 @@ class WorkerConfig:
     Raises:
         ConfigError: for settings that are not supported.
 
-    >>> WorkerConfig(rank=1, world_size=4).place()
+    >>> WorkerConfig(rank=1, world_size=4).rank_and_world_size()
     (1, 4)
     """
 
@@ -104,7 +111,7 @@ class WorkerConfig:
             num_workers: number of threads.
             data_parallel_group: as in `WorkerConfig`.
         """
-        rank, world_size = cls(data_parallel_group=data_parallel_group).place()
+        rank, world_size = cls(data_parallel_group=data_parallel_group).rank_and_world_size()
         return cls(rank, world_size, num_workers, data_parallel_group)
 
     @property
@@ -113,7 +120,14 @@ class WorkerConfig:
         return _POLICIES[self.global_error_handler]
 
     def without_redundant_handler(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Drop the option `handler` if it equals this config's policy."""
+        """Drop the option `handler` if it equals this config's policy.
+
+        Args:
+            options: settings of a call.
+
+        Returns:
+            The options without a redundant handler.
+        """
         redundant = "handler" in options and _POLICIES.get(options["handler"]) == self.on_error
         return (
             {name: value for name, value in options.items() if name != "handler"}
@@ -121,7 +135,7 @@ class WorkerConfig:
             else options
         )
 
-    def place(self) -> tuple[int, int]:
+    def rank_and_world_size(self) -> tuple[int, int]:
         """Return rank and world size."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
@@ -133,7 +147,7 @@ class WorkerConfig:
 
     def lane_count(self) -> int:
         """Return the number of lanes of a new run."""
-        return self.place()[1] if self.lanes is None else self.lanes
+        return self.rank_and_world_size()[1] if self.lanes is None else self.lanes
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,9 @@ class SampleDecoder:
 
     Images are decoded as in `penstock.media.decode_image(image_decode)`, text and JSON by their
     type; `image_decode=None` leaves images as bytes. `decoder = None` leaves all parts as bytes.
+
+    Args:
+        image_decode: image format; None leaves bytes.
 
     >>> SampleDecoder(image_decode="pil").parts()
     Decode(kind='pil', orient=False)
@@ -156,6 +173,13 @@ class SampleDecoder:
 
 def cooker(fn: Any = None, **options: Any) -> Any:
     """Mark a function as a cooker; returns it unchanged.
+
+    Args:
+        fn: the function.
+        options: other settings of Energon.
+
+    Returns:
+        The function.
 
     >>> @cooker
     ... def cook(sample):

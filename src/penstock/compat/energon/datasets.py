@@ -69,7 +69,7 @@ class SavableDataset:
             raise IndexedError(
                 f"len() of {self.name}: the number of items is unknown until they are packed"
             )
-        rank, world_size = config.place()
+        rank, world_size = config.rank_and_world_size()
         if lanes % world_size:
             raise IndexedError(
                 f"len() of {self.name}: {world_size} ranks do not divide the {lanes} lanes of the "
@@ -132,6 +132,10 @@ class BlendDataset(SavableDataset):
     Weights are relative. Counts are exact in every small block (10 items here: 6 and 4), in random
     order inside. An input that ends drops out, and the others share its weight; the blend ends with
     the last input.
+
+    Args:
+        dataset_weights: pairs of dataset and weight.
+        worker_config: required if the inputs differ.
     """
 
     def __init__(
@@ -148,6 +152,12 @@ class MixBatchDataset(SavableDataset):
     Counts follow the weights inside every batch, within 2, and exactly over batches; the order
     inside is random. Inputs yield batches of one sample. `batch_mix_fn` may be a generator, or
     raise `SkipSample`.
+
+    Args:
+        dataset_weights: pairs of dataset and weight.
+        batch_size: items per batch.
+        batch_mix_fn: collates the items.
+        worker_config: required if the inputs differ.
     """
 
     def __init__(
@@ -166,7 +176,15 @@ class MixBatchDataset(SavableDataset):
 
 
 class ConcatDataset(SavableDataset):
-    """Concatenate datasets, for validation."""
+    """Concatenate datasets, for validation.
+
+    Args:
+        datasets: the datasets.
+        worker_config: required if the inputs differ.
+
+    Raises:
+        ConfigError: for an endless input.
+    """
 
     def __init__(
         self, *datasets: SavableDataset, worker_config: WorkerConfig | None = None
@@ -191,6 +209,15 @@ class EpochizeDataset(SavableDataset):
 
     Alternatively after `num_epochs` passes over all data: their number of items, sharded across
     ranks. A dataset that ends starts over.
+
+    Args:
+        dataset: the dataset.
+        length: items of a rank.
+        num_epochs: passes, in place of `length`.
+        worker_config: replaces the dataset's.
+
+    Raises:
+        ConfigError: unless exactly one of both is given.
     """
 
     def __init__(
@@ -216,7 +243,7 @@ class EpochizeDataset(SavableDataset):
                 1,
                 sum(part.once(1 if part.endless else config.lane_count(), 0))
                 * num_epochs
-                // config.place()[1],
+                // config.rank_and_world_size()[1],
             )
         core = part.core if part.endless else part.core.repeat()
         super().__init__(
@@ -225,7 +252,14 @@ class EpochizeDataset(SavableDataset):
 
 
 class MapDataset(SavableDataset):
-    """Apply `map_fn` to every item; it may be a generator, or raise `SkipSample`."""
+    """Apply `map_fn` to every item; it may be a generator, or raise `SkipSample`.
+
+    Args:
+        dataset: the dataset.
+        map_fn: the function.
+        worker_config: replaces the dataset's.
+        options: other settings of Energon.
+    """
 
     def __init__(
         self,
@@ -244,6 +278,13 @@ class BatchDataset(SavableDataset):
     """Collate `batch_size` items with `batcher`.
 
     `batcher` may be a generator function or raise `SkipSample`.
+
+    Args:
+        dataset: the dataset.
+        batch_size: items per batch.
+        batcher: collates the items.
+        drop_last: whether to drop the last, short batch.
+        worker_config: replaces the dataset's.
     """
 
     def __init__(
@@ -261,7 +302,13 @@ class BatchDataset(SavableDataset):
 
 
 class FilterDataset(SavableDataset):
-    """Keep the items for which `filter_fn` is true."""
+    """Keep the items for which `filter_fn` is true.
+
+    Args:
+        dataset: the dataset.
+        filter_fn: the condition.
+        worker_config: replaces the dataset's.
+    """
 
     def __init__(
         self,
@@ -275,7 +322,13 @@ class FilterDataset(SavableDataset):
 
 
 class LimitDataset(SavableDataset):
-    """Take the first `length` items of each pass, on every rank."""
+    """Take the first `length` items of each pass, on every rank.
+
+    Args:
+        dataset: the dataset.
+        length: items per pass and rank.
+        worker_config: replaces the dataset's.
+    """
 
     def __init__(
         self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None
@@ -287,7 +340,16 @@ class LimitDataset(SavableDataset):
 
 
 class RepeatDataset(SavableDataset):
-    """Repeat a dataset for `repeats` passes, or endlessly without a number."""
+    """Repeat a dataset for `repeats` passes, or endlessly without a number.
+
+    Args:
+        dataset: the dataset.
+        repeats: number of passes.
+        worker_config: replaces the dataset's.
+
+    Raises:
+        ConfigError: for a fraction.
+    """
 
     def __init__(
         self,
@@ -333,7 +395,7 @@ def on_all_ranks(length: int, config: WorkerConfig) -> int:
     """Return the number of items of the run that gives `length` to every rank."""
     if length < 1:
         raise ConfigError(f"a limit of {length} items per rank: give at least 1")
-    return length * config.place()[1]
+    return length * config.rank_and_world_size()[1]
 
 
 def block_of(weights: Sequence[float]) -> int:

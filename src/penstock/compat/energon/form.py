@@ -31,7 +31,7 @@ class Form:
     subflavors: Mapping[str, Any]
     code: tuple[str, ...]
     options: Mapping[str, Any]
-    where: str
+    location: str
 
     @property
     def parts(self) -> list[str] | None:
@@ -44,12 +44,13 @@ class Form:
         """The mapping from decoded parts to fields; raises `ConfigError` if only code defines it."""
         if self.code:
             raise ConfigError(
-                f"{self.where} refers to the code {', '.join(self.code)}, which is never run: pass "
-                "your own function that makes a sample from its parts"
+                f"{self.location} refers to the code {', '.join(self.code)}, which is never run: "
+                "pass your own function that makes a sample from its parts"
             )
         if self.field_map is None:
             raise ConfigError(
-                f"{self.where} has no field_map: pass a function that makes a sample from its parts"
+                f"{self.location} has no field_map: pass a function that makes a sample from its "
+                "parts"
             )
         return Fields(self.field_map)
 
@@ -76,13 +77,13 @@ class Fields:
         return {name: self._value(sample, name, options) for name, options in self._steps.items()}
 
     def _value(self, sample: Mapping[str, Any], name: str, options: Sequence[Sequence[str]]) -> Any:
-        where = str(sample.get("__key__", ""))
+        location = str(sample.get("__key__", ""))
         for part, *steps in options:
             if steps and isinstance(sample.get(part), bytes):
                 raise DataError(
                     f"the field {name!r} is a value in {part!r}, which is still bytes: decode the "
                     "parts first with penstock.media.Decode",
-                    where=where,
+                    where=location,
                 )
             try:
                 value: Any = sample[part]
@@ -95,14 +96,14 @@ class Fields:
         raise DataError(
             f"the field {name!r} maps to {self._map[name]!r}, which is not in this sample; its "
             f"parts are {has}",
-            where=where,
+            where=location,
         )
 
 
 def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     """Read the description of samples in a prepared folder."""
-    where = meta.config(Path(folder).expanduser(), dataset_config)
-    settings = dict(meta.mapping(meta.read(where), where))
+    location = meta.config(Path(folder).expanduser(), dataset_config)
+    settings = dict(meta.mapping(meta.read(location), location))
     code = [str(settings["sample_loader"])] if settings.get("sample_loader") is not None else []
     if settings.get("part_filter") is not None and not isinstance(settings["part_filter"], list):
         code.append(str(settings["part_filter"]))
@@ -117,11 +118,11 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     if fields is not None:
         fields = {
             str(name): str(paths)
-            for name, paths in meta.mapping(fields, where, "field_map").items()
+            for name, paths in meta.mapping(fields, location, "field_map").items()
         }
-    subflavors = meta.mapping(settings.pop("subflavors", None) or {}, where, "subflavors")
+    subflavors = meta.mapping(settings.pop("subflavors", None) or {}, location, "subflavors")
     options = {name: value for name, value in settings.items() if not name.startswith("__")}
-    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(where))
+    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(location))
 
 
 def _item(value: Any, step: str) -> Any:

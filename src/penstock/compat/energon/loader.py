@@ -68,7 +68,7 @@ class SavableDataLoader:
 
     def _open(self, lanes: int) -> Loader:
         config = self.worker_config
-        rank, world_size = config.place()
+        rank, world_size = config.rank_and_world_size()
         self._lanes = lanes
         length = self.dataset.epoch_length
         return Loader(
@@ -151,11 +151,23 @@ class SavableDataLoader:
     def load_state_dict(
         self, state: State | Sequence[State], on_mismatch: OnMismatch = "error"
     ) -> None:
-        """Restore one state or those of all ranks, for `ps.restore`."""
+        """Restore one state or those of all ranks, for `ps.restore`.
+
+        Args:
+            state: one state, or the list of all ranks' states.
+            on_mismatch: as in `restore_state_rank`.
+        """
         self.restore_state_rank(state, on_mismatch)
 
     def with_restored_state_rank(self, state: State | Sequence[State]) -> Self:
-        """Restore a state, and return this loader."""
+        """Restore a state, and return this loader.
+
+        Args:
+            state: one state, or the list of all ranks' states.
+
+        Returns:
+            This loader.
+        """
         self.restore_state_rank(state)
         return self
 
@@ -171,7 +183,7 @@ class SavableDataLoader:
         Raises:
             ConfigError: on several ranks, if torch.distributed is not initialised.
         """
-        rank, world_size = self.worker_config.place()
+        rank, world_size = self.worker_config.rank_and_world_size()
         distributed = _distributed()
         if distributed is None:
             if world_size > 1:

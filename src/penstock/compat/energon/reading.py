@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...sources import prepared
 from . import form
 from .config import SampleDecoder
-from .metadataset import Bound, Leaf
+from .metadataset import Bound, DatasetReference
 
 Encoder = tasks.TaskEncoder[Any, Any, Any, Any]
 
@@ -98,7 +98,7 @@ class Reading:
         """Return whether samples become batches one by one, so that their number is known."""
         return packing_buffer_size is None and not self.encoder.defines("batch_group_criterion")
 
-    def leaf(self, ref: Leaf) -> Dataset:
+    def open_samples(self, ref: DatasetReference) -> Dataset:
         """Return the samples of one dataset, in the order of its data."""
         if ref.path.suffix == ".jsonl":
             make_sample, crude = (
@@ -117,8 +117,8 @@ class Reading:
         unknown = sorted(description.options.keys() - _OPTIONS)
         if unknown:
             raise ConfigError(
-                f"{description.where}: {unknown[0]} is not supported: pass a dataset_config file "
-                "without it"
+                f"{description.location}: {unknown[0]} is not supported: pass a dataset_config "
+                "file without it"
             )
         label = (
             {"__subflavor__": description.options["subflavor"]}
@@ -142,7 +142,7 @@ class _MakeSample:
 
     def __init__(
         self,
-        ref: Leaf,
+        ref: DatasetReference,
         decode: Callable[[Mapping[str, Any]], dict[str, Any]] | None,
         kind: Any,
         fields: Callable[[dict[str, Any]], Mapping[str, Any]] | None,
@@ -181,13 +181,13 @@ def _type_of(description: form.Form) -> Any:
         return tasks.CrudeSample
     if not isinstance(sample_type, type) or not issubclass(sample_type, tasks.Sample):
         raise ConfigError(
-            f"{description.where}: unknown sample type {name or ', '.join(description.code)}: pass "
-            "sample_type="
+            f"{description.location}: unknown sample type {name or ', '.join(description.code)}: "
+            "pass sample_type="
         )
     return sample_type
 
 
-def _take_subset(samples: Dataset, ref: Leaf) -> Dataset:
+def _take_subset(samples: Dataset, ref: DatasetReference) -> Dataset:
     """Take the subset that a reference names."""
     for start, stop in ref.ranges:
         n = len(samples)

@@ -6,8 +6,7 @@ halves in turn by `(rotl1(x) & rotl8(x)) ^ rotl2(x)` and a key; the keys come fr
 installed Grain, over all lengths up to some hundreds and around powers of two.
 
 Grain derives the number of bits from the logarithm of the largest index. For lengths `2^k + 1` (k
-even, from 16 on) that is one bit too few: the last index collides with another one, so one sample
-is never seen and one is seen twice. This module reproduces that, to keep Grain's order; Penstock's
+even, from 16 on) that is one bit too few: the last index collides with another one. One sample is then never seen, and one is seen twice. This module reproduces that, to keep Grain's order; Penstock's
 own order has no such lengths.
 """
 
@@ -38,14 +37,14 @@ def shuffled(x: Ints, n: int, seed: int) -> Ints:
     """
     if n <= _TABLE:
         return _table(n, seed & _WORD)[x]
-    return _walk(x, n, seed, inverse=False)
+    return _encrypt(x, n, seed, inverse=False)
 
 
 def unshuffled(x: Ints, n: int, seed: int) -> Ints:
     """Invert `shuffled`."""
     if n <= _TABLE:
         return np.argsort(_table(n, seed & _WORD), kind="stable")[x]
-    return _walk(x, n, seed, inverse=True)
+    return _encrypt(x, n, seed, inverse=True)
 
 
 def half_bits(n: int) -> int:
@@ -54,7 +53,7 @@ def half_bits(n: int) -> int:
     return (bits + bits % 2) // 2
 
 
-def _walk(x: Ints, n: int, seed: int, inverse: bool) -> Ints:
+def _encrypt(x: Ints, n: int, seed: int, inverse: bool) -> Ints:
     w, keys = half_bits(n), seed_words(seed, _ROUNDS)
     out = _block(x.astype(np.uint64), w, keys, inverse)
     while (outside := np.flatnonzero(out >= n)).size:

@@ -88,7 +88,7 @@ class GrainRandom(Named):
         return None if x is None else self.fn(x, generator_at(self.seed, index))
 
 
-class Kept(Named):
+class Keep(Named):
     """Keep an element if `fn` is true, else return None."""
 
     def __call__(self, x: Any) -> Any:
@@ -151,11 +151,12 @@ class Piece:
         return pieces[piece_index] if piece_index < len(pieces) else None
 
 
-class Place:
+class SamplePosition:
     """Return the position of a sample over all passes of `n` samples."""
 
     def __init__(self, n: int) -> None:
         self.n = n
+        self.__qualname__ = "Place"  # random keys and states have this name
 
     def __call__(self, value: Any, source: str, epoch: int, index: int) -> int:
         return epoch * self.n + index

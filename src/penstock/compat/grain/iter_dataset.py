@@ -21,6 +21,11 @@ class IterDataset(Base):
 
     `core` is the underlying Penstock dataset.
 
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        run: run options.
+
     >>> from penstock.compat.grain import IterDataset, MapDataset
     >>> evens = MapDataset.range(0, 10, 2).to_iter_dataset()
     >>> odds = MapDataset.range(1, 10, 2).to_iter_dataset()
@@ -37,12 +42,23 @@ class IterDataset(Base):
         return self
 
     def then(self, core: Dataset) -> IterDataset:
-        """Return the dataset after one more step, over another Penstock dataset."""
+        """Return the dataset after one more step, over another Penstock dataset.
+
+        Args:
+            core: the new Penstock dataset.
+        """
         return IterDataset(core, self.lineage.step(), self.run)
 
     def ready_for(self, step: str) -> None:
-        """Raise for a step after `device_put`."""
-        if self.run.placed:
+        """Raise for a step after `device_put`.
+
+        Args:
+            step: name of the step.
+
+        Raises:
+            ConfigError: after `device_put`.
+        """
+        if self.run.on_device:
             raise ConfigError(
                 f"{step}: only .map() can follow device_put: move this step before it"
             )
@@ -63,6 +79,9 @@ class IterDataset(Base):
             datasets: datasets in a list or by name.
             weights: weights in a list or by name; equal by default.
 
+        Returns:
+            The mixture.
+
         >>> from penstock.compat.grain import IterDataset, MapDataset
         >>> a, b = MapDataset.range(5).to_iter_dataset(), MapDataset.range(7, 10).to_iter_dataset()
         >>> list(IterDataset.mix([a, b]))
@@ -81,14 +100,28 @@ class IterDataset(Base):
         return IterDataset(core, lineage, merge_runs(dataset.run for dataset in streams.values()))
 
     def map(self, transform: Map | Callable[[Any], Any]) -> IterDataset:
-        """Apply `transform` to every element."""
+        """Apply `transform` to every element.
+
+        Args:
+            transform: a function or a `Map`.
+
+        Returns:
+            The new dataset.
+        """
         fn = f.Present(f.function("map", transform, Map, "map"))
-        if self.run.placed:
+        if self.run.on_device:
             return IterDataset(self.core, self.lineage.step(), self.run.mapped(fn))
         return self.then(self.core.map(fn))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> IterDataset:
-        """Apply `transform(i, element)`; `i` counts the elements of the pass from 0."""
+        """Apply `transform(i, element)`; `i` counts the elements of the pass from 0.
+
+        Args:
+            transform: a function or a `MapWithIndex`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("map_with_index")
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
         return self.then(self.core.map_with_index(f.PresentAt(fn)))
@@ -96,7 +129,15 @@ class IterDataset(Base):
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
     ) -> IterDataset:
-        """Apply `transform(element, rng)`, with one generator per element."""
+        """Apply `transform(element, rng)`, with one generator per element.
+
+        Args:
+            transform: a function or a `RandomMap`.
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("random_map")
         fn = f.function("random_map", transform, RandomMap, "random_map")
         step_seed = self.lineage.step().seed("random_map", seed, bits=128)
@@ -105,7 +146,14 @@ class IterDataset(Base):
         return self.then(self.core.random_map(f.PresentRandom(fn), seed=step_seed))
 
     def filter(self, transform: Filter | Callable[[Any], Any]) -> IterDataset:
-        """Keep the elements for which `transform` is true."""
+        """Keep the elements for which `transform` is true.
+
+        Args:
+            transform: a function or a `Filter`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("filter")
         return self.then(
             self.core.filter(f.Passes(f.function("filter", transform, Filter, "filter")))
@@ -121,18 +169,40 @@ class IterDataset(Base):
         """Batch consecutive elements, stacked leaf by leaf or built by `batch_fn`.
 
         The last batch is short, or dropped with `drop_remainder`.
+
+        Args:
+            batch_size: elements per batch.
+            drop_remainder: whether to drop the last, short batch.
+            batch_fn: collates the elements.
+
+        Returns:
+            The new dataset.
         """
         self.ready_for("batch")
         return self.then(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 
     def seed(self, seed: int) -> IterDataset:
-        """Set the default seed of the random steps that follow."""
+        """Set the default seed of the random steps that follow.
+
+        Args:
+            seed: the seed.
+
+        Returns:
+            The new dataset.
+        """
         return IterDataset(
             self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run
         )
 
     def flat_map(self, transform: FlatMap) -> IterDataset:
-        """Replace each element by all elements that `transform.flat_map` returns."""
+        """Replace each element by all elements that `transform.flat_map` returns.
+
+        Args:
+            transform: a `FlatMap`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("flat_map")
         return self.then(
             self.core.flat_map(f.Pieces(f.function("flat_map", transform, FlatMap, "flat_map")))
@@ -143,10 +213,23 @@ class IterDataset(Base):
 
         The workers are threads of this process, so nothing has to be pickled. Elements, their order
         and states do not depend on the number of workers.
+
+        Args:
+            options: number of workers and their buffers.
+
+        Returns:
+            The new dataset.
         """
         options = options or MultiprocessingOptions(num_workers=10)
         return IterDataset(self.core, self.lineage.step(), self.run.workers(options))
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset:
-        """Prefetch with workers; see `mp_prefetch`."""
+        """Prefetch with workers; see `mp_prefetch`.
+
+        Args:
+            multiprocessing_options: number of workers and their buffers.
+
+        Returns:
+            The new dataset.
+        """
         return self.mp_prefetch(multiprocessing_options)

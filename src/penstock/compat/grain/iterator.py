@@ -21,6 +21,10 @@ class DatasetIterator(Iterator[Any]):
     function is raised at its element; the next call tries the same element again, and nothing is
     lost.
 
+    Args:
+        core: the Penstock dataset.
+        run: run options.
+
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(5).to_iter_dataset())
     >>> next(it), next(it)
@@ -40,7 +44,7 @@ class DatasetIterator(Iterator[Any]):
 
     def _open(self, index: int) -> CoreIterator | Ahead:
         source: CoreIterator | Ahead = CoreIterator(
-            self._core, self._run.threads, self._run.ahead or None, lanes=1
+            self._core, self._run.threads, self._run.prefetch or None, lanes=1
         )
         if index:
             source.seek(index)
@@ -75,15 +79,21 @@ class DatasetIterator(Iterator[Any]):
         """Seek to an element of the pass.
 
         Random access takes constant time; other pipelines read up to the element.
+
+        Args:
+            index: index in the pass.
         """
         source = self._open(index)
         self._source.close()
         self._source, self._index = source, index
 
-    def place(self) -> int:
+    def next_index(self) -> int:
         """Return the number of elements of the pass before the next one.
 
         A restored state does not include it.
+
+        Raises:
+            ConfigError: after a state was restored.
         """
         if self._index is None:
             raise ConfigError(

@@ -45,6 +45,12 @@ class MapDataset(Base):
     `to_iter_dataset` leaves it out. `core` is the underlying Penstock dataset. `order="grain"`,
     passed to the source, reproduces Grain's own order.
 
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        sparse: whether elements may be missing.
+        inline: whether it is read without threads.
+
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.range(10).seed(42).shuffle().map(lambda x: x + 1)
     >>> len(ds), sorted(ds) == list(range(1, 11)), ds[3] == ds[13]
@@ -63,7 +69,15 @@ class MapDataset(Base):
 
     @staticmethod
     def source(source: Any, *, order: Style = "penstock") -> MapDataset:
-        """Make a dataset of any object with `len` and `[i]`."""
+        """Make a dataset of any object with `len` and `[i]`.
+
+        Args:
+            source: the object.
+            order: "penstock" or "grain".
+
+        Returns:
+            The dataset.
+        """
         return MapDataset(from_sequence(source), Lineage(order))
 
     @staticmethod
@@ -71,6 +85,15 @@ class MapDataset(Base):
         start: int, stop: int | None = None, step: int = 1, *, order: Style = "penstock"
     ) -> MapDataset:
         """Make a dataset of integers, as the built-in `range`; read inline by default.
+
+        Args:
+            start: first integer, or the end.
+            stop: end.
+            step: step.
+            order: "penstock" or "grain".
+
+        Returns:
+            The dataset.
 
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.range(10, 4, -2))
@@ -89,6 +112,9 @@ class MapDataset(Base):
         Args:
             datasets: datasets in a list or by name.
             weights: weights in a list or by name; equal by default.
+
+        Returns:
+            The mixture.
 
         Raises:
             ConfigError: for an empty dataset, or weights that do not fit.
@@ -111,6 +137,15 @@ class MapDataset(Base):
     def concatenate(datasets: Sequence[MapDataset]) -> MapDataset:
         """Concatenate datasets; pass `n` is pass `n` of each.
 
+        Args:
+            datasets: the datasets.
+
+        Returns:
+            The concatenation.
+
+        Raises:
+            ConfigError: for an endless dataset.
+
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.concatenate([MapDataset.range(3), MapDataset.range(3, 5)]))
         [0, 1, 2, 3, 4]
@@ -131,6 +166,13 @@ class MapDataset(Base):
         """Select elements by a map from index to dataset number and element index.
 
         Element `i` is `datasets[d][k]` for `selection_map[i] == (d, k)`.
+
+        Args:
+            datasets: the datasets.
+            selection_map: index -> dataset number, element index.
+
+        Returns:
+            The selection.
         """
         lineage = joined([dataset.lineage for dataset in datasets])
         flows, names = (
@@ -166,7 +208,14 @@ class MapDataset(Base):
     # ------------------------------------------------------------ order
 
     def seed(self, seed: int) -> MapDataset:
-        """Set the default seed of the random steps that follow."""
+        """Set the default seed of the random steps that follow.
+
+        Args:
+            seed: the seed.
+
+        Returns:
+            The new dataset.
+        """
         return MapDataset(
             self.core,
             self.lineage.seeded(self.lineage.seed("seed", seed)),
@@ -175,12 +224,22 @@ class MapDataset(Base):
         )
 
     def shuffle(self, seed: int | None = None) -> MapDataset:
-        """Shuffle every pass in a new order; needs a seed, here or from `.seed()`."""
+        """Shuffle every pass in a new order; needs a seed, here or from `.seed()`.
+
+        Args:
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for an endless dataset, or without a seed.
+        """
         step_seed = self.lineage.step().seed("shuffle", seed)
         if len(self) == sys.maxsize:
             raise ConfigError("shuffle: the dataset is endless: shuffle before repeat")
         return self._with(
-            self._ordered(GlobalShuffle(step_seed))
+            self._reorder(GlobalShuffle(step_seed))
             if self.lineage.grain
             else self.core.shuffle(step_seed)
         )
@@ -189,6 +248,15 @@ class MapDataset(Base):
         """Slice the dataset: the same elements in every pass.
 
         In Grain's order: the elements at these positions of each pass.
+
+        Args:
+            sl: the slice.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for a value that is not a slice.
 
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.range(10)[1:8:3])
@@ -203,9 +271,9 @@ class MapDataset(Base):
         count = len(builtins.range(start, stop, step))
         endless = size == sys.maxsize and stop == size and step > 0
         if self.lineage.grain:
-            return self._with(self._ordered(PassingSlice(start, None if endless else count, step)))
+            return self._with(self._reorder(PassingSlice(start, None if endless else count, step)))
         if endless:
-            return self._with(self._ordered(Stride(start, step)))
+            return self._with(self._reorder(Stride(start, step)))
         return self._with(self.core.slice(start, stop if stop >= 0 else None, step))
 
     def repeat(
@@ -214,6 +282,16 @@ class MapDataset(Base):
         """Repeat the dataset for `num_epochs` passes, or endlessly without a number.
 
         `reseed_each_epoch=False` repeats the first pass in the same order.
+
+        Args:
+            num_epochs: number of passes.
+            reseed_each_epoch: whether each pass has a new order.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for an endless dataset, or fewer than 1 pass.
         """
         if num_epochs is not None and num_epochs < 1:
             raise ConfigError(f"repeat({num_epochs}): give a number of passes, 1 or more")
@@ -224,20 +302,33 @@ class MapDataset(Base):
         repeated = (
             self.core.repeat(num_epochs)
             if reseed_each_epoch
-            else self._ordered(FirstPass(num_epochs))
+            else self._reorder(FirstPass(num_epochs))
         )
         return self._with(repeated)
 
     # ------------------------------------------------------------ functions
 
     def map(self, transform: Map | Callable[[Any], Any]) -> MapDataset:
-        """Apply `transform` to every element."""
+        """Apply `transform` to every element.
+
+        Args:
+            transform: a function or a `Map`.
+
+        Returns:
+            The new dataset.
+        """
         return self._with(self.core.map(f.Present(f.function("map", transform, Map, "map"))))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> MapDataset:
         """Apply `transform(i, element)`; `i` is the position in the pass.
 
         In Grain's order `i` counts over all passes.
+
+        Args:
+            transform: a function or a `MapWithIndex`.
+
+        Returns:
+            The new dataset.
         """
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
         if self.lineage.grain:
@@ -247,7 +338,15 @@ class MapDataset(Base):
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
     ) -> MapDataset:
-        """Apply `transform(element, rng)`, with a new generator per element and pass."""
+        """Apply `transform(element, rng)`, with a new generator per element and pass.
+
+        Args:
+            transform: a function or a `RandomMap`.
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+        """
         fn = f.function("random_map", transform, RandomMap, "random_map")
         step_seed = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
@@ -255,14 +354,28 @@ class MapDataset(Base):
         return self._with(self.core.random_map(f.PresentRandom(fn), seed=step_seed))
 
     def filter(self, transform: Filter | Callable[[Any], Any]) -> MapDataset:
-        """Remove the elements for which `transform` is false; the length stays."""
-        keep = f.Kept(f.function("filter", transform, Filter, "filter"))
+        """Remove the elements for which `transform` is false; the length stays.
+
+        Args:
+            transform: a function or a `Filter`.
+
+        Returns:
+            The new dataset.
+        """
+        keep = f.Keep(f.function("filter", transform, Filter, "filter"))
         return MapDataset(self.core.map(keep), self.lineage.step(), True, self.inline)
 
     def flat_map(self, transform: FlatMap) -> MapDataset:
-        """Expand each element to up to `transform.max_fan_out` elements; unused indices are empty."""
+        """Expand each element to up to `transform.max_fan_out` elements; unused indices are empty.
+
+        Args:
+            transform: a `FlatMap`.
+
+        Returns:
+            The new dataset.
+        """
         repeated = MapDataset(
-            self._ordered(Times(transform.max_fan_out)), self.lineage.step(), True, self.inline
+            self._reorder(Times(transform.max_fan_out)), self.lineage.step(), True, self.inline
         )
         return MapDataset(
             repeated._numbered().map(f.Piece(transform)), self.lineage.step(), True, self.inline
@@ -278,6 +391,17 @@ class MapDataset(Base):
         """Batch consecutive elements of a pass, stacked leaf by leaf or built by `batch_fn`.
 
         The last batch of a pass is short, or dropped with `drop_remainder`.
+
+        Args:
+            batch_size: elements per batch.
+            drop_remainder: whether to drop the last, short batch.
+            batch_fn: collates the elements.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: if elements may be missing.
         """
         if self.sparse:
             raise ConfigError(
@@ -292,9 +416,13 @@ class MapDataset(Base):
         """Return one pass as an `IterDataset`, prefetched by threads.
 
         Missing elements are left out, unless `allow_nones`.
+
+        Args:
+            read_options: threads and buffer.
+            allow_nones: whether to keep missing elements as None.
         """
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
-        core = self._ordered(FirstPass(1)) if self.lineage.grain and len(self) else self.core
+        core = self._reorder(FirstPass(1)) if self.lineage.grain and len(self) else self.core
         return IterDataset(
             core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run
         )
@@ -309,21 +437,31 @@ class MapDataset(Base):
         return MapDataset(core, self.lineage.step(), self.sparse, self.inline)
 
     def then(self, core: Dataset) -> MapDataset:
-        """Return the dataset after one more step, over another Penstock dataset."""
+        """Return the dataset after one more step, over another Penstock dataset.
+
+        Args:
+            core: the new Penstock dataset.
+        """
         return self._with(core)
 
     def reordered(self, order: Order) -> MapDataset:
-        """Return the dataset after one more step, in another order."""
-        return self._with(self._ordered(order))
+        """Return the dataset after one more step, in another order.
 
-    def _ordered(self, order: Order) -> Dataset:
+        Args:
+            order: the order.
+        """
+        return self._with(self._reorder(order))
+
+    def _reorder(self, order: Order) -> Dataset:
         return Dataset(Reorder(self.core.flow, order))
 
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""
         size = len(self)
         n = size if size < sys.maxsize else 1 << 61
-        counter = Dataset(Each(Read(Memory(builtins.range(n)), "place"), "source", f.Place(n)))
+        counter = Dataset(
+            Each(Read(Memory(builtins.range(n)), "place"), "source", f.SamplePosition(n))
+        )
         counter = counter.repeat() if size == sys.maxsize else counter
         return self.core.zip(counter)
 

@@ -133,7 +133,7 @@ def get_next_index(ds_iter: DatasetIterator) -> int:
     >>> next(it), next(it), get_next_index(it)
     (0, 1, 2)
     """
-    return ds_iter.place()
+    return ds_iter.next_index()
 
 
 def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:

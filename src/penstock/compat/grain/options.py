@@ -15,6 +15,13 @@ class ReadOptions:
 
     0 of either reads inline.
 
+    Args:
+        num_threads: number of threads.
+        prefetch_buffer_size: elements in flight.
+
+    Raises:
+        ConfigError: for negative numbers.
+
     >>> ReadOptions()
     ReadOptions(num_threads=16, prefetch_buffer_size=500)
     """
@@ -32,6 +39,13 @@ class MultiprocessingOptions:
     """Number of workers, and elements in flight per worker; 0 workers compute inline.
 
     The workers are threads: stream and states do not depend on their number.
+
+    Args:
+        num_workers: number of workers.
+        per_worker_buffer_size: elements in flight per worker.
+
+    Raises:
+        ConfigError: for negative numbers.
 
     >>> MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
     MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
@@ -60,20 +74,22 @@ class Run:
     """Run options of a whole pipeline, from `ReadOptions`, `mp_prefetch` and prefetch steps."""
 
     threads: int = 0
-    ahead: int = 0
+    prefetch: int = 0
     stages: tuple[Stage, ...] = ()
 
     @staticmethod
     def of(options: ReadOptions) -> Run:
         """Make one thread pool for the whole pipeline, for any number of inputs."""
-        threads, ahead = options.num_threads, options.prefetch_buffer_size
-        return Run(threads, ahead) if threads and ahead else Run()
+        threads, prefetch = options.num_threads, options.prefetch_buffer_size
+        return Run(threads, prefetch) if threads and prefetch else Run()
 
     def workers(self, options: MultiprocessingOptions) -> Run:
         """Add workers."""
-        ahead = options.num_workers * options.per_worker_buffer_size
+        prefetch = options.num_workers * options.per_worker_buffer_size
         return replace(
-            self, threads=max(self.threads, options.num_workers), ahead=max(self.ahead, ahead)
+            self,
+            threads=max(self.threads, options.num_workers),
+            prefetch=max(self.prefetch, prefetch),
         )
 
     def stage(self, stage: Stage) -> Run:
@@ -87,7 +103,7 @@ class Run:
         return replace(self, stages=(*self.stages[:-1], Stage(last.n, Then(last.fn, fn))))
 
     @property
-    def placed(self) -> bool:
+    def on_device(self) -> bool:
         """True if a stage is on a device: only maps can follow."""
         return any(stage.fn is not None for stage in self.stages)
 
@@ -109,6 +125,6 @@ def merge_runs(runs: Iterable[Run]) -> Run:
     stages = max((stage.n for run in all_runs for stage in run.stages), default=0)
     return Run(
         max((run.threads for run in all_runs), default=0),
-        max((run.ahead for run in all_runs), default=0),
+        max((run.prefetch for run in all_runs), default=0),
         (Stage(stages),) if stages else (),
     )

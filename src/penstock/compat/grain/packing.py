@@ -62,8 +62,8 @@ class FirstFitPackIterDataset(_Packed):
         padding_struct: Mapping[str, Any] | None = None,
         max_sequences_per_bin: int | None = None,
     ) -> None:
-        room = _room(length_struct)
-        align = _per_feature("pack_alignment_struct", pack_alignment_struct, room, 1)
+        features = _make_feature_room(length_struct)
+        align = _per_feature("pack_alignment_struct", pack_alignment_struct, features, 1)
         if (
             num_packing_bins < 1
             or (max_sequences_per_bin is not None and max_sequences_per_bin < 1)
@@ -75,17 +75,17 @@ class FirstFitPackIterDataset(_Packed):
                 f"pack_alignment_struct={pack_alignment_struct}: give numbers of at least 1"
             )
         group = shuffle_bins_group_by_feature
-        if group is not None and group not in room.names:
+        if group is not None and group not in features.names:
             raise ConfigError(
                 f"shuffle_bins_group_by_feature={group!r} is not in length_struct: name one of its "
                 "features"
             )
         shuffle_seed = parent.lineage.seed("packing", seed)
         shuffled = Shuffled(shuffle_seed, parent.lineage.grain, group) if shuffle_bins else None
-        padding = _per_feature("padding_struct", padding_struct, room, 0)
-        fold = Bins(room, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
+        padding = _per_feature("padding_struct", padding_struct, features, 0)
+        fold = Bins(features, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
         super().__init__(
-            parent, fold, FeatureRows(room, meta_features, align=align, padding=padding)
+            parent, fold, FeatureRows(features, meta_features, align=align, padding=padding)
         )
 
 
@@ -131,10 +131,10 @@ class ConcatThenSplitIterDataset(_Packed):
                 f"bos_features={bos_features}: use them only with REPLACE_FIRST_TOKEN_WITH_BOS, "
                 "which needs bos_token_id"
             )
-        room = _room(length_struct)
-        cut = tuple(name not in set(meta_features) for name in room.names)
+        features = _make_feature_room(length_struct)
+        cut = tuple(name not in set(meta_features) for name in features.names)
         if unknown := set(bos_features) - {
-            name for name, is_cut in zip(room.names, cut, strict=True) if is_cut
+            name for name, is_cut in zip(features.names, cut, strict=True) if is_cut
         }:
             raise ConfigError(
                 f"bos_features: {sorted(unknown)} must be in length_struct and not in meta_features"
@@ -144,11 +144,11 @@ class ConcatThenSplitIterDataset(_Packed):
                 f"meta_features={[*meta_features]} covers every feature: leave out at least one"
             )
         bos = dict.fromkeys(bos_features, bos_token_id) if bos_token_id is not None else {}
-        fold = EndToEnd(room, cut, keep_full=not split_full_length_features)
-        super().__init__(parent, fold, FeatureRows(room, meta_features, bos=bos, exact=True))
+        fold = EndToEnd(features, cut, keep_full=not split_full_length_features)
+        super().__init__(parent, fold, FeatureRows(features, meta_features, bos=bos, exact=True))
 
 
-def _room(length_struct: Mapping[str, int]) -> FeatureRoom:
+def _make_feature_room(length_struct: Mapping[str, int]) -> FeatureRoom:
     lengths: Mapping[str, Any] = length_struct
     if not lengths or not all(
         isinstance(length, int) and length > 0 for length in lengths.values()
@@ -161,14 +161,14 @@ def _room(length_struct: Mapping[str, int]) -> FeatureRoom:
 
 
 def _per_feature(
-    option: str, values: Mapping[str, Any] | None, room: FeatureRoom, default: Any
+    option: str, values: Mapping[str, Any] | None, features: FeatureRoom, default: Any
 ) -> tuple[Any, ...]:
-    if values is not None and set(values) != set(room.names):
+    if values is not None and set(values) != set(features.names):
         raise ConfigError(
-            f"{option}={dict(values)}: give an entry for each of {[*room.names]}, as in "
+            f"{option}={dict(values)}: give an entry for each of {[*features.names]}, as in "
             "length_struct"
         )
-    return tuple((default if values is None else values[name]) for name in room.names)
+    return tuple((default if values is None else values[name]) for name in features.names)
 
 
 @dataclass(frozen=True)

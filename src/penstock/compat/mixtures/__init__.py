@@ -32,7 +32,7 @@ from . import (
     trl,
 )
 from .account import Account, Keys
-from .places import Files
+from .locations import Files
 
 KINDS: dict[str, ModuleType] = {
     "energon": energon,
@@ -73,6 +73,12 @@ class Conversion:
     """A mixture of another project as a mixture file, with the outcome for every key.
 
     Problems are warnings (what is lost) and notes (what to know about the rest).
+
+    Args:
+        mixture: the description.
+        format: format of the file.
+        keys: every key of the file.
+        problems: warnings and notes.
     """
 
     mixture: MixtureFile
@@ -105,6 +111,9 @@ def convert(
             path for their names.
         ranks: number of ranks that read their own samples. A batch for all ranks is divided by it,
             a batch per rank is kept. Without `ranks`, a batch per rank is lost.
+
+    Returns:
+        The description and the problems.
 
     Raises:
         ConfigError: if the file cannot be read, its format is unclear, it has no source that a
@@ -140,6 +149,9 @@ def convert_with_keys(
         pick: as in `convert`.
         files: as in `convert`.
         ranks: as in `convert`.
+
+    Returns:
+        The conversion.
 
     Raises:
         ConfigError: as in `convert`.
@@ -212,7 +224,11 @@ def _tree(path: Path) -> Node:
 
 
 def kinds_of(tree: Node) -> list[str]:
-    """Return the formats that the content of a file allows."""
+    """Return the formats that the content of a file allows.
+
+    Args:
+        tree: content of the file.
+    """
     matching = [name for name, module in KINDS.items() if module.is_mine(tree)]
     similar = [name for name in matching if KINDS[name] in _SIMILAR]
     if len(similar) < 2:

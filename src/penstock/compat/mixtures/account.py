@@ -17,7 +17,7 @@ from ...errors import ConfigError
 from ...mixture_files import Problem
 from ...mixture_files.reading import Node, dotted
 from .arithmetic import Call
-from .places import MAPPED, Files, Hub
+from .locations import MAPPED, Files, Hub
 
 NO_COUNTERPART = "has no counterpart in a mixture file"
 EVALUATION = "only training data makes a mixture"
@@ -332,13 +332,13 @@ class Section:
         files = self.account.files
         if (location := files.of(name)) is not None:
             return (location,)
-        resolved = tuple(files.moved(path) or self.path(path) for path in paths)
+        resolved = tuple(files.local_path(path) or self.path(path) for path in paths)
         missing = [
             path
             for path in paths
             if "://" not in path and not path.startswith("/") and self._is_missing(path)
         ]
-        if missing and not files.moved(missing[0]):
+        if missing and not files.local_path(missing[0]):
             self.note(
                 key,
                 f"{missing[0]!r} does not exist beside this file: give its location with files",
@@ -356,7 +356,7 @@ class Section:
         )
 
     def dataset(
-        self, key: str, name: str, place: Hub, config: str, split: str, local: Sequence[str] = ()
+        self, key: str, name: str, hub: Hub, config: str, split: str, local: Sequence[str] = ()
     ) -> tuple[str, ...]:
         """Return the paths that `load_dataset` reads: `local` ones, or a hub dataset's location.
 
@@ -367,31 +367,31 @@ class Section:
         files = self.account.files
         if (location := files.of(name)) is not None:
             return (location,)
-        hub_location = None if local else files.of(place.name)
-        if local or place.files or hub_location:
+        hub_location = None if local else files.of(hub.name)
+        if local or hub.files or hub_location:
             why = f"files have no configurations and no splits: name the files with files ({name}=PATH)"
-            self.report(config, why) if place.config else None
-            self.report(split, why) if place.split not in (None, "train") else None
+            self.report(config, why) if hub.config else None
+            self.report(split, why) if hub.split not in (None, "train") else None
         if local:
             if (
                 self.has(split)
-                and place.split == "train"
+                and hub.split == "train"
                 and not all(Path(path).suffix for path in local)
             ):
                 self.note(split, "all files of the folder are read: name the files of this split")
             return self.local(key, name, local)
         if hub_location is not None:
-            relative_files = () if Path(hub_location).suffix else place.files
+            relative_files = () if Path(hub_location).suffix else hub.files
             return tuple(f"{hub_location.rstrip('/')}/{file}" for file in relative_files) or (
                 hub_location,
             )
-        description = f"the split {place.split!r} of a dataset" if place.split else "a dataset"
+        description = f"the split {hub.split!r} of a dataset" if hub.split else "a dataset"
         self.note(
             key,
             f"{description} of the Hugging Face hub: "
-            f"{MAPPED.format(name if place.part else place.name)}",
+            f"{MAPPED.format(name if hub.part else hub.name)}",
         )
-        return place.paths
+        return hub.paths
 
 
 def parts_of(node: Node, at: str, account: Account) -> Iterator[Section]:

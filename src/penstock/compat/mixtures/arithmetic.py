@@ -163,10 +163,10 @@ def text_of(values: list[Any]) -> str:
     return text
 
 
-def of_two(op: ast.operator, left: Any, right: Any) -> Any:
+def of_two(operation: ast.operator, left: Any, right: Any) -> Any:
     """Evaluate a binary operation on numbers, or on values that concatenate."""
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    if isinstance(op, ast.Pow):
+    if isinstance(operation, ast.Pow):
         if not numbers or abs(right) > 64 or abs(left) > 1e6:
             raise Stop("the power is too large to evaluate")
         return left**right
@@ -181,7 +181,7 @@ def of_two(op: ast.operator, left: Any, right: Any) -> Any:
         return changed(left, "cd", (right,), {})
     if numbers and (abs(cast("float", left)) > 1e30 or abs(cast("float", right)) > 1e30):
         raise Stop("the numbers are too large to evaluate")
-    return MATH[type(op)](left, right)
+    return MATH[type(operation)](left, right)
 
 
 def attribute_of(value: Any, name: str, node: ast.Attribute) -> Any:

@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tok
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import (
     LIKE_LENGTHS,
     MAY_STOP,
@@ -389,11 +389,9 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
     is_hub = not is_local and bool(_HUB.fullmatch(path)) and not Path(path).suffix
     sources = dict[tuple[str, ...], SourceEntry]()
     for config in configs or [None]:
-        place = Hub(path, config, _without_slice(split), tuple(files))
-        name = names.of(place.short if is_hub else config or name_of_path((files or [path])[0]))
-        paths = item.dataset(
-            "path", name, place, "name", "split", [] if is_hub else files or [path]
-        )
+        hub = Hub(path, config, _without_slice(split), tuple(files))
+        name = names.of(hub.short if is_hub else config or name_of_path((files or [path])[0]))
+        paths = item.dataset("path", name, hub, "name", "split", [] if is_hub else files or [path])
         sources.setdefault(
             paths, SourceEntry(name, paths, format=form, slice=bounds, tokenise=tokenise)
         )

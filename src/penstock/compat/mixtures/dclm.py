@@ -7,7 +7,7 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from .account import Account, nothing
-from .places import Names
+from .locations import Names
 
 _KNOWN = (
     "uuid",

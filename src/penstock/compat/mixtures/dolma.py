@@ -7,7 +7,7 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from .account import Account, nothing
-from .places import Names
+from .locations import Names
 from .trainers import put_together
 
 _RUNNING = ("processes", "work_dir", "dryrun", "experiment", "debug", "ring_size", "batch_size")

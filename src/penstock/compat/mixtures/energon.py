@@ -9,7 +9,7 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from .account import Account, Section, nothing
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 
 _PERCENT = re.compile(r"[0-9]+([.][0-9]*)? *%")
 PART_OF_A_BLEND = "a subset of a whole blend has no counterpart: name it at each dataset"

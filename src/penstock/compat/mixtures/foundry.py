@@ -13,14 +13,19 @@ from typing import Any, cast
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing, plain
-from .places import Hub, Names
+from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, Horizon, shared
 
 _ONLY_ABSOLUTE = (
     "proportion, choose and repeat cannot be combined here: only one of them is carried over"
 )
-_PLACES = ((), ("dataset",), ("train_loader", "dataset"), ("parameters", "train_loader", "dataset"))
+_DATA_PATHS = (
+    (),
+    ("dataset",),
+    ("train_loader", "dataset"),
+    ("parameters", "train_loader", "dataset"),
+)
 _FILES = ("json", "csv", "parquet", "text")  # values of `hf_name` for local files
 _DURATION = re.compile(r"([0-9_.]+(?:e[0-9]+)?)(ep|ba|tok|sp)")
 _UNITS = {"ep": "epochs", "ba": "steps", "tok": "tokens", "sp": "samples"}
@@ -100,15 +105,15 @@ _CALLBACKS = frozenset(
 
 
 def is_mine(tree: Node) -> bool:
-    return _place(tree) is not None
+    return _data_path(tree) is not None
 
 
-def _place(tree: Node) -> tuple[str, ...] | None:
+def _data_path(tree: Node) -> tuple[str, ...] | None:
     """Return the section that names the data: the top level, `dataset`, a train loader, or
     parameters around it."""
-    for place in _PLACES:
+    for path in _DATA_PATHS:
         node: Node | None = tree
-        for key in place:
+        for key in path:
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
             )
@@ -118,14 +123,14 @@ def _place(tree: Node) -> tuple[str, ...] | None:
         named = any(
             key in node.value and node.value[key].value for key in ("local", "remote", "hf_name")
         )
-        if streams or (len(place) > 1 and named):
-            return place
+        if streams or (len(path) > 1 and named):
+            return path
     return None
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
     """Convert the mixture of the training streams; one pass is one of their epochs."""
-    data_path = _place(tree)
+    data_path = _data_path(tree)
     assert data_path is not None
     dataset = file = account.open(tree)
     outer_sections = list[Section]()
@@ -266,8 +271,8 @@ def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
     config = options.text("name") if options else None
     is_local = name.startswith((".", "/", "~")) or "://" in name
     local = [f"{name.rstrip('/')}/{file}" for file in files] or [name] if is_local else []
-    place = Hub(name, config, None if of_split and files else split, tuple(files))
-    paths_read = dataset.dataset("hf_name", "train", place, "", "split", local)
+    hub = Hub(name, config, None if of_split and files else split, tuple(files))
+    paths_read = dataset.dataset("hf_name", "train", hub, "", "split", local)
     if options is not None:
         options.report("data_dir", "the folder within the dataset is lost: set data_files")
         file_rules = dataset.account.files

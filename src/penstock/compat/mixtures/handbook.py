@@ -9,9 +9,9 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Section, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import length, put_together, seed_of
-from .trl import FILES, place_of, plain_split, training
+from .trl import FILES, paths_of, plain_split, training
 
 _MIXERS = ("dataset_mixer", "dataset_mixer_list")
 _TEST_SPLIT = (
@@ -65,16 +65,16 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
         item.drop("id is missing: its samples are lost")
         return None
     split = plain_split(item, "split", item.text("split") or "train")
-    place = Hub(item.text("id") or "", item.text("config"), split)
+    hub = Hub(item.text("id") or "", item.text("config"), split)
     columns, weight = item.texts("columns"), item.number("weight")
     if weight == 0:
         item.note("weight", "no samples of this dataset are read")
         return None
     if weight is not None and weight > 1:
         item.report("weight", "a part of a dataset is at most 1: all of it is read")
-    name = names.of(place.short)
+    name = names.of(hub.short)
     held_out = Splitting(round(1 - weight, 6)) if weight is not None and weight < 1 else None
-    paths = place_of(item, "id", name, place, "config", "split")
+    paths = paths_of(item, "id", name, hub, "config", "split")
     return SourceEntry(name, paths, columns=tuple(columns) or None, split=held_out)
 
 
@@ -115,11 +115,11 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
                 "a share or number takes the first rows of a dataset; the trainer may draw others",
             )
         for split in splits[number]:
-            place = Hub(str(dataset), configs[number] if configs else None, split)
+            hub = Hub(str(dataset), configs[number] if configs else None, split)
             name = names.of(
-                name_of_path(str(dataset)) if str(dataset).endswith(FILES) else place.short
+                name_of_path(str(dataset)) if str(dataset).endswith(FILES) else hub.short
             )
-            paths = place_of(top, key, name, place, "dataset_configs", split_key)
+            paths = paths_of(top, key, name, hub, "dataset_configs", split_key)
             yield SourceEntry(name, paths, slice=bounds, columns=tuple(columns) or None)
 
 

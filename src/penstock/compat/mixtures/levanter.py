@@ -14,7 +14,7 @@ from ...engine.mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node, dotted
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
-from .places import Hub, Names
+from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import SHARED_RANKS, shared
 

@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
 from ...mixture_files.reading import Node, Notes, read_file
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Hub, Names
+from .locations import Hub, Names
 from .trainers import (
     SHARED_RANKS,
     TRANSFORMERS_HARMLESS,
@@ -359,31 +359,33 @@ def _sources(
 def _source(
     name: str, item: Section, max_samples: int | None, tokenizer: str | None
 ) -> SourceEntry | None:
-    place = next((key for key in _LOCATION_KEYS if item.has(key)), None)
-    if place is None:
+    location_key = next((key for key in _LOCATION_KEYS if item.has(key)), None)
+    if location_key is None:
         item.drop("its location is missing: its share is lost")
         return None
-    given = item.text(place) or ""
+    given = item.text(location_key) or ""
     item.pass_over(
-        *(other for other in _LOCATION_KEYS if other != place)
+        *(other for other in _LOCATION_KEYS if other != location_key)
     )  # other locations of the same dataset
-    if place == "hf_hub_url":
+    if location_key == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
         hub = Hub(given, item.text("subset"), split, tuple(item.texts("folder")))
-        paths = item.dataset(place, name, hub, "subset", "split")
+        paths = item.dataset(location_key, name, hub, "subset", "split")
         if item.has("folder"):
             item.report("folder", _WHOLE_FOLDER)
             for key in ("subset", "split"):
                 item.report(key, _WHOLE_FOLDER)
-    elif place == "file_name":
-        paths = item.local(place, name, [given])
+    elif location_key == "file_name":
+        paths = item.local(location_key, name, [given])
     else:
         paths = item.local(
-            place, name, [given if "://" in given else f"{place.removesuffix('_url')}://{given}"]
+            location_key,
+            name,
+            [given if "://" in given else f"{location_key.removesuffix('_url')}://{given}"],
         )
-    for key in ("subset", "split", "folder") if place != "hf_hub_url" else ():
+    for key in ("subset", "split", "folder") if location_key != "hf_hub_url" else ():
         if item.peek(key) != "train":
-            item.report(key, f"the selected part of a {place} is lost: name its files")
+            item.report(key, f"the selected part of a {location_key} is lost: name its files")
         else:
             item.pass_over(key)
     item.note(

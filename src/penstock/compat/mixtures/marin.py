@@ -12,7 +12,7 @@ from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import Account, Section, nothing
 from .arithmetic import Call, Unknown, size
-from .places import Names
+from .locations import Names
 from .trainers import shared
 
 _TRAININGS = ("default_train", "default_sft")
@@ -29,7 +29,7 @@ _CONFIG_HARMLESS = frozenset(
     "steps_per_hf_export steps_per_task_eval per_device_eval_parallelism max_eval_batches "
     "per_device_parallelism watch profiler allow_partial_checkpoint stable_lr_schedule".split()
 )
-_WHERE = "its tokens are in the output of Marin's executor: give their location with files ({}=PATH, or marin://=FOLDER)"
+_LOCATION = "its tokens are in the output of Marin's executor: give their location with files ({}=PATH, or marin://=FOLDER)"
 _MISSING = Unknown("there is no component with this name")
 _WEIGHTS = "the weights cannot be determined: {}"
 
@@ -132,12 +132,12 @@ def _source(
         return None
     path = _output(component)
     if path is None:
-        account.report(at, f"components.{key}", _WHERE.format(name))
+        account.report(at, f"components.{key}", _LOCATION.format(name))
         return None
     url = path if "://" in path or path.startswith("/") else f"marin://{path}"
-    local_path = account.files.moved(url)
+    local_path = account.files.local_path(url)
     if local_path is None:
-        account.note(at, f"components.{key}", _WHERE.format(name))
+        account.note(at, f"components.{key}", _LOCATION.format(name))
     return SourceEntry(name, (f"{(local_path or url).rstrip('/')}/train",))
 
 

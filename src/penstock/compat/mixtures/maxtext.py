@@ -11,7 +11,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, per_rank
 
@@ -187,15 +187,15 @@ def _of_hub(top: Section, options: Mapping[str, Any]) -> list[SourceEntry]:
         name = Names().of(name_of_path(files))
         kind: Any = "jsonl" if path == "json" else path
         top.pass_over("hf_name")  # only a name for the configuration
-        place = Hub(path, None, split)
-        paths = top.dataset("hf_train_files", name, place, "hf_name", "train_split", [files])
+        hub = Hub(path, None, split)
+        paths = top.dataset("hf_train_files", name, hub, "hf_name", "train_split", [files])
         return [SourceEntry(name, paths, format=kind, **options)]
     if not path:
         return []
-    place = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
-    name = Names().of(place.short)
+    hub = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
+    name = Names().of(hub.short)
     return [
-        SourceEntry(name, top.dataset("hf_path", name, place, "hf_name", "train_split"), **options)
+        SourceEntry(name, top.dataset("hf_path", name, hub, "hf_name", "train_split"), **options)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, per_rank_batch, settle_exp_manager, shared
 

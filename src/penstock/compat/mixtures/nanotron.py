@@ -11,7 +11,7 @@ from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import TokenType
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, shared
 
@@ -227,10 +227,10 @@ def _texts(
     row = dict[str, float]()
     for number, dataset_name in enumerate(dataset_names):
         if dataset_name not in sources:
-            place = Hub(dataset_name, config, split)
-            name = names.of(place.short)
+            hub = Hub(dataset_name, config, split)
+            name = names.of(hub.short)
             tokenise = Tokenising(tokenizer, column) if tokenizer else None
-            paths = dataset.dataset(key, name, place, "hf_dataset_config_name", "hf_dataset_splits")
+            paths = dataset.dataset(key, name, hub, "hf_dataset_config_name", "hf_dataset_splits")
             sources[dataset_name] = SourceEntry(name, paths, tokenise=tokenise)
         _add(row, sources[dataset_name].name, weights, number)
     dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)

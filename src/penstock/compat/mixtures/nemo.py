@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing, parts_of
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import MAY_STOP, settle_exp_manager
 
@@ -66,7 +66,7 @@ def is_mine(tree: Node) -> bool:
 
 def _list(tree: Node) -> tuple[Node, str] | None:
     """Return the list of datasets and its key path: the file itself, or a usual key."""
-    for place in (
+    for key_path in (
         "",
         "input_cfg",
         "train_ds.input_cfg",
@@ -74,7 +74,7 @@ def _list(tree: Node) -> tuple[Node, str] | None:
         "data.train_ds.input_cfg",
     ):
         node: Node | None = tree
-        for key in filter(None, place.split(".")):
+        for key in filter(None, key_path.split(".")):
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
             )
@@ -83,7 +83,7 @@ def _list(tree: Node) -> tuple[Node, str] | None:
             if isinstance(first, dict) and (
                 {"type", "input_cfg", "manifest_filepath"} & first.keys()
             ):
-                return node, place
+                return node, key_path
     return None
 
 
@@ -91,27 +91,27 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     """Convert the mixture; groups become nested mixtures."""
     located = _list(tree)
     assert located is not None
-    node, place = located
-    _open(tree, place, account)
-    model = _mixture(node, place, account, (Path(tree.file).resolve(),))
+    node, key_path = located
+    _open(tree, key_path, account)
+    model = _mixture(node, key_path, account, (Path(tree.file).resolve(),))
     if not model.sources:
         raise nothing(Path(tree.file), "NeMo")
     return model
 
 
-def _open(tree: Node, place: str, account: Account) -> None:
+def _open(tree: Node, key_path: str, account: Account) -> None:
     """Account for the keys around the list of datasets."""
     section: Section | None = account.open(tree)
-    if place and (trainer := section.part("trainer")) is not None:
+    if key_path and (trainer := section.part("trainer")) is not None:
         trainer.pass_over(
             *(key for key, usual in _TRAINER_USUAL.items() if str(trainer.peek(key)) == usual)
         )
         trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED)
-    if place:
+    if key_path:
         settle_exp_manager(section)
-    if place.startswith("data.") and (model := section.part("model")) is not None:
+    if key_path.startswith("data.") and (model := section.part("model")) is not None:
         model.settle(MODEL | OPTIMIZER)
-    for key in filter(None, place.split(".")):
+    for key in filter(None, key_path.split(".")):
         assert section is not None
         section.get(key)
         section.settle(_AROUND[key], noted=_NOTED)

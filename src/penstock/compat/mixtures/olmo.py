@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from ...sources.paths import TOKEN_TYPES, TokenType
 from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
-from .places import Names
+from .locations import Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, seed_of, shared
 

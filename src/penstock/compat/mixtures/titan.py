@@ -17,7 +17,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import NO_COUNTERPART, Account, Section, nothing
 from .arithmetic import Call, Unknown
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import put_together
 
 _ENCODED = "rows are as stored: tokenise and filter them in Python"
@@ -132,17 +132,17 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
     of_split = isinstance(given, dict) and bool(files)  # the files belong to the split
-    place = Hub(
+    hub = Hub(
         str(path), None if path in _KINDS else config, None if of_split else split, tuple(files)
     )
-    name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
+    name = names.of(name_of_path(files[0] if files else str(path)) if local else hub.short)
     key = "patterns" if patterns else "path"
-    settings = {key: place.name, "name": config, "split": split}
+    settings = {key: hub.name, "name": config, "split": split}
     nodes = {name: Node(value, origin.file, origin.line) for name, value in settings.items()}
     part = Section(Node(nodes, origin.file, origin.line), "", account)
     paths = files or [str(path)] if local else []
     kind: Any = "jsonl" if patterns else _KINDS.get(str(path)) if local else None
-    return SourceEntry(name, part.dataset(key, name, place, "name", "split", paths), format=kind)
+    return SourceEntry(name, part.dataset(key, name, hub, "name", "split", paths), format=kind)
 
 
 def _plain(origin: Call, key: str, number: int | None, account: Account) -> str | None:

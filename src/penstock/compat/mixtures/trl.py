@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .axolotl import lists_paths
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import (
     TRANSFORMERS_HARMLESS,
     TRANSFORMERS_REPORTED,
@@ -163,15 +163,15 @@ def _entry(item: Section, names: Names) -> SourceEntry:
         name = names.of(name_of_path((within or [str(folder)])[0]))
         key = "data_files" if files else "data_dir"
         options["format"] = _KINDS[path] if files else None
-        place = Hub(path, None, None if of_split else split)
-        paths = item.dataset(key, name, place, "name", "split", within or [str(folder)])
+        hub = Hub(path, None, None if of_split else split)
+        paths = item.dataset(key, name, hub, "name", "split", within or [str(folder)])
         return SourceEntry(name, paths, **options)
     if folder:
         item.report("data_dir", "the folder within the dataset is lost: set data_files")
     split = None if of_split else plain_split(item, "split", split) or "train"
-    place = Hub(path, item.text("name"), split, tuple(files))
-    name = names.of(place.short)
-    return SourceEntry(name, place_of(item, "path", name, place, "name", "split"), **options)
+    hub = Hub(path, item.text("name"), split, tuple(files))
+    name = names.of(hub.short)
+    return SourceEntry(name, paths_of(item, "path", name, hub, "name", "split"), **options)
 
 
 def _data_files(item: Section) -> list[str]:
@@ -195,14 +195,14 @@ def plain_split(item: Section, key: str, split: str | None) -> str | None:
     return (re.match(r"\w+", split) or [None])[0]
 
 
-def place_of(
-    item: Section, key: str, name: str, place: Hub, config: str, split: str
+def paths_of(
+    item: Section, key: str, name: str, hub: Hub, config: str, split: str
 ) -> tuple[str, ...]:
     """Return the paths of named files, or of a hub dataset."""
-    given = place.name
+    given = hub.name
     is_local = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
-    local = [f"{given.rstrip('/')}/{file}" for file in place.files] or [given] if is_local else []
-    return item.dataset(key, name, place, config, split, local)
+    local = [f"{given.rstrip('/')}/{file}" for file in hub.files] or [given] if is_local else []
+    return item.dataset(key, name, hub, config, split, local)
 
 
 def _named(top: Section, names: Names) -> SourceEntry:
@@ -210,13 +210,13 @@ def _named(top: Section, names: Names) -> SourceEntry:
         (key for key in ("dataset_train_split", "dataset_split") if top.has(key)),
         "dataset_train_split",
     )
-    place = Hub(
+    hub = Hub(
         top.text("dataset_name") or "",
         top.text("dataset_config"),
         plain_split(top, key, top.text(key)) or "train",
     )
-    name = names.of(place.short)
-    return SourceEntry(name, place_of(top, "dataset_name", name, place, "dataset_config", key))
+    name = names.of(hub.short)
+    return SourceEntry(name, paths_of(top, "dataset_name", name, hub, "dataset_config", key))
 
 
 def _test_split(top: Section) -> Splitting | None:

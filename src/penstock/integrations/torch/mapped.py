@@ -89,7 +89,14 @@ class MapDataset(_Mapped):
             return loader.state_dict()
 
     def require_same(self, first: Mapping[str, Any]) -> None:
-        """Raise `StateError` if the first state of another dataset has other data or steps."""
+        """Raise `StateError` if the first state of another dataset has other data or steps.
+
+        Args:
+            first: the first state of the other dataset.
+
+        Raises:
+            StateError: if data or steps differ.
+        """
         with self._new_loader() as loader:
             mine = loader.state_dict()
             loader.load_state_dict(first)
@@ -165,6 +172,9 @@ class Sampler(_Sampler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the step of a state.
+
+        Args:
+            state: the return value of `state_dict()`.
 
         Raises:
             StateError: for a state of other data, or of steps of other rows.

@@ -44,7 +44,7 @@ class Files:
     """Local locations of data, by source name, hub dataset or path prefix (`FROM/`).
 
     >>> files = Files({"code": "/data/code", "gs://bucket/": "/mnt/bucket", "*": "/data/{name}"})
-    >>> files.of("code"), files.of("web"), files.moved("gs://bucket/a/*.parquet"), files.moved("a.jsonl")
+    >>> files.of("code"), files.of("web"), files.local_path("gs://bucket/a/*.parquet"), files.local_path("a.jsonl")
     ('/data/code', '/data/web', '/mnt/bucket/a/*.parquet', None)
     """
 
@@ -59,7 +59,7 @@ class Files:
             else _absolute(location.replace("{name}", name))
         )
 
-    def moved(self, path: str) -> str | None:
+    def local_path(self, path: str) -> str | None:
         """Return the local location of a path or URL, by its longest known prefix."""
         prefixes = [
             key
