@@ -123,7 +123,7 @@ def test_fields() -> None:
     assert fields(sample) == {"image": 1, "text": "t", "all": {"lines": ["only one"]}}
     with pytest.raises(
         DataError,
-        match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt",
+        match=r"^7: the field 'image' maps to 'jpg,png', which is not in this sample.*parts are txt",
     ):
         fields({"__key__": "7", "txt": "t"})
     with pytest.raises(

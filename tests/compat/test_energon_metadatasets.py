@@ -366,13 +366,13 @@ V2 = "__class__: MetadatasetV2\n"
         (V2 + "splits: {test: {path: data/a}}", "no split 'train'; there are test"),
         (
             V2 + "splits: {train: {path: data/nothing}}",
-            "splits.train: .*nothing is no prepared dataset",
+            "splits.train: .*nothing is neither a prepared dataset",
         ),
-        (V2 + "splits: {train: {path: 's3://bucket/x'}}", "not on this machine"),
-        (V2 + "splits: {train: {path: data/a, split_part: test}}", "no split 'test'"),
+        (V2 + "splits: {train: {path: 's3://bucket/x'}}", "is remote"),
+        (V2 + "splits: {train: {path: data/a, split_part: test}}", "unknown split 'test'"),
         (V2 + "split: {}", "unknown key 'split'"),
         ("splits: {train: {blend: [{path: data/a}]}}", "unknown key 'blend'"),
-        ("__class__: MetadatasetV3\nsplits: {}", "MetadatasetV3 is not known"),
+        ("__class__: MetadatasetV3\nsplits: {}", "unknown class MetadatasetV3"),
         ("[1, 2]", "must be a mapping"),
     ],
 )
@@ -391,6 +391,6 @@ def test_no_code_runs_from_a_metadataset(write: Write, tmp_path: Path) -> None:
             batch_size=1,
         )
     (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')")
-    with pytest.raises(ps.ConfigError, match="not known"):
+    with pytest.raises(ps.ConfigError, match="unknown class"):
         get_train_dataset(write("__module__: evil\n__class__: Anything\nsplits: {}"), batch_size=1)
     assert not mark.exists()

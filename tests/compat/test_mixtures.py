@@ -587,11 +587,11 @@ def test_llamafactory_training_file(folder: Path) -> None:
     assert len(next(iter(ps.load(folder / "mixture.yaml")))) == 4
     (folder / "data/dataset_info.json").unlink()
     with pytest.raises(
-        ps.ConfigError, match=r"described in .*dataset_info.json, or in 'data' of a folder above"
+        ps.ConfigError, match=r"expected .*dataset_info.json, or in 'data' of a folder above"
     ):
         convert(path)
     path.write_text("stage: sft\ndataset: chat\ndataset_dir: REMOTE:llamafactory/demo_data\n")
-    with pytest.raises(ps.ConfigError, match="described on a hub, in 'llamafactory/demo_data'"):
+    with pytest.raises(ps.ConfigError, match="dataset_info.json is on a hub, in 'llamafactory/demo_data'"):
         convert(path)
 
 

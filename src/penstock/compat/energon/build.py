@@ -53,9 +53,9 @@ def get_train_dataset(
     """Return batches for training, endless by default (`repeat=False`: one pass).
 
     Every pass has a new order. Files have random access, so the shuffle is full by default, which
-    mixes better than any buffer. `max_samples_per_sequence=m` keeps reads local. Blocks of `m` neighbours are shuffled, and their
-    samples within windows of `parallel_shard_iters` (16) blocks. A window has more blocks if
-    `shuffle_buffer_size` samples need them.
+    mixes better than any buffer. `max_samples_per_sequence=m` keeps reads local. Blocks of `m`
+    neighbours are shuffled, and their samples within windows of `parallel_shard_iters` (16) blocks.
+    A window has more blocks if `shuffle_buffer_size` samples need them.
     `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one; `None` disables the shuffle,
     except for a buffer of `shuffle_buffer_size`.
 

@@ -6,8 +6,9 @@ halves in turn by `(rotl1(x) & rotl8(x)) ^ rotl2(x)` and a key; the keys come fr
 installed Grain, over all lengths up to some hundreds and around powers of two.
 
 Grain derives the number of bits from the logarithm of the largest index. For lengths `2^k + 1` (k
-even, from 16 on) that is one bit too few: the last index collides with another one. One sample is then never seen, and one is seen twice. This module reproduces that, to keep Grain's order; Penstock's
-own order has no such lengths.
+even, from 16 on) that is one bit too few. The last index then collides with another one, so one
+sample is never seen and one is seen twice. This module reproduces that, to keep Grain's order;
+Penstock's own order has no such lengths.
 """
 
 from __future__ import annotations
