@@ -63,9 +63,7 @@ def test_arguments_tell_formats_apart(tmp_path: Path) -> None:
         converted(tmp_path, "dataset_mixer: {a/b: 1.0}\nmodel_name_or_path: m").format == "handbook"
     )
     for text in (lists, lists + "num_epochs: 1\nnum_train_epochs: 1"):
-        with pytest.raises(
-            ps.ConfigError, match=r"fits axolotl and trl: choose one .*--from"
-        ):
+        with pytest.raises(ps.ConfigError, match=r"fits axolotl and trl: choose one .*--from"):
             converted(tmp_path, text)
     assert converted(tmp_path, lists, kind="trl").mixture.sources[0].epochs == 3
     theirs = {

@@ -354,7 +354,9 @@ def test_the_default_worker_config_knows_its_rank(monkeypatch: pytest.MonkeyPatc
     config = WorkerConfig.default_worker_config(num_workers=2)
     assert (config.rank, config.world_size, config.num_workers) == (3, 8, 2)
     # A group beside rank and world size, as training frameworks pass it, leaves these as they are.
-    assert WorkerConfig(rank=1, world_size=4, data_parallel_group=object()).rank_and_world_size() == (1, 4)
+    assert WorkerConfig(
+        rank=1, world_size=4, data_parallel_group=object()
+    ).rank_and_world_size() == (1, 4)
 
 
 def test_encoders_that_build_the_pipeline_themselves_are_refused() -> None:

@@ -103,7 +103,8 @@ def test_code_of_a_folder_is_never_run(tmp_path: Path, settings: Any, asked: str
     assert len(ps.read(root)) == 4  # the parts can be read all the same
     about = form.load(root)
     with pytest.raises(
-        ConfigError, match=rf"refers to the code {asked}, which is never run: pass your own function"
+        ConfigError,
+        match=rf"refers to the code {asked}, which is never run: pass your own function",
     ):
         _ = about.fields
     assert not ran.exists()

@@ -591,7 +591,9 @@ def test_llamafactory_training_file(folder: Path) -> None:
     ):
         convert(path)
     path.write_text("stage: sft\ndataset: chat\ndataset_dir: REMOTE:llamafactory/demo_data\n")
-    with pytest.raises(ps.ConfigError, match="dataset_info.json is on a hub, in 'llamafactory/demo_data'"):
+    with pytest.raises(
+        ps.ConfigError, match="dataset_info.json is on a hub, in 'llamafactory/demo_data'"
+    ):
         convert(path)
 
 
@@ -749,9 +751,7 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
         ps.ConfigError, match=r"nothing in .* is called 'cod'; its sources are data"
     ):
         convert(path, files={"cod": "x"})
-    with pytest.raises(
-        ps.ConfigError, match="pick='val': olmo-core files have only one mixture"
-    ):
+    with pytest.raises(ps.ConfigError, match="pick='val': olmo-core files have only one mixture"):
         convert(path, pick="val")
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
     with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):

@@ -182,9 +182,7 @@ def test_what_is_wrong_is_named() -> None:
 
     with ps.Loader(mixture(4)) as loader:
         next(iter(loader))
-        with pytest.raises(
-            ps.ConfigError, match="give weights for code, text, math, not other"
-        ):
+        with pytest.raises(ps.ConfigError, match="give weights for code, text, math, not other"):
             Steering(loader, Odd(), EQUAL)()
         with pytest.raises(ps.ConfigError, match="no source 'cod', but code, text, math"):
             Steering(loader, OnlineMixing(), EQUAL)({"cod": 1.0})
