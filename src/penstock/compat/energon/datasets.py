@@ -466,11 +466,11 @@ def repeated(once: Counts | None, times: int) -> Counts | None:
 def total(counts: Iterable[Counts | None]) -> Counts | None:
     """Sum the counts of several inputs; None if one of them is unknown."""
     inputs = list(counts)
-    known = [count for count in inputs if count is not None]
-    if len(known) < len(inputs):
+    known_counts = [count for count in inputs if count is not None]
+    if len(known_counts) < len(inputs):
         return None
     return lambda lanes, pass_number: list(
-        map(sum, zip(*(count(lanes, pass_number) for count in known), strict=True))
+        map(sum, zip(*(count(lanes, pass_number) for count in known_counts), strict=True))
     )
 
 

@@ -178,9 +178,9 @@ def convert_with_keys(
             f"{path}: pick={pick!r}: {format_name} files have only one mixture: leave pick out"
         )
     account = Account(format_name, Files(files or {}), ranks)
-    more = () if pick is None else (pick,)
+    pick_arguments = () if pick is None else (pick,)
     try:
-        model: MixtureFile = KINDS[format_name].convert(tree, account, *more)
+        model: MixtureFile = KINDS[format_name].convert(tree, account, *pick_arguments)
     except ConfigError as error:
         problems = sorted(set(account.problems))
         warnings = [str(problem) for problem in problems if problem.severity == "warning"]
@@ -195,11 +195,11 @@ def convert_with_keys(
             f"files: {unused[0]!r} matches nothing in {path}; its sources are "
             f"{', '.join(model.names)}"
         )
-    if wrong := unfit(model, path):
+    if invalid := unfit(model, path):
         raise ConfigError(
             "\n".join(
                 f"{path}: the result is not a valid mixture: {problem.key}: {problem.message}"
-                for problem in wrong
+                for problem in invalid
             )
         )
     if model.horizon is not None and model.horizon[0] == "steps" and model.batch is None:

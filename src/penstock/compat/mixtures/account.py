@@ -82,21 +82,21 @@ class Account:
     def marks(self, node: Node) -> set[Mark]:
         return self._marks[id(node)][1] if id(node) in self._marks else set()
 
-    def report(self, node: Node, at: str, why: str) -> None:
+    def report(self, node: Node, key_path: str, reason: str) -> None:
         """Record a loss."""
         self.mark(node, "reported")
-        self.problems.append(Problem(node.file, node.line, at, "warning", redacted(why)))
+        self.problems.append(Problem(node.file, node.line, key_path, "warning", redacted(reason)))
 
-    def note(self, node: Node, at: str, why: str) -> None:
+    def note(self, node: Node, key_path: str, reason: str) -> None:
         """Record a note."""
         self.mark(node, "noted")
-        self.problems.append(Problem(node.file, node.line, at, "note", redacted(why)))
+        self.problems.append(Problem(node.file, node.line, key_path, "note", redacted(reason)))
 
-    def note_remote(self, node: Node, at: str, scheme: str) -> None:
+    def note_remote(self, node: Node, key_path: str, scheme: str) -> None:
         """Record once that files are remote."""
-        why = f"{scheme}:// {AWAY}"
-        if all(problem.message != why for problem in self.problems):
-            self.note(node, at, why)
+        reason = f"{scheme}:// {AWAY}"
+        if all(problem.message != reason for problem in self.problems):
+            self.note(node, key_path, reason)
 
     def close(self) -> Keys:
         """Report every unmarked key, and list all keys by outcome."""
@@ -107,22 +107,22 @@ class Account:
             self._close_call(call, keys)
         return keys
 
-    def _close(self, node: Node, at: str, keys: Keys) -> None:
+    def _close(self, node: Node, key_path: str, keys: Keys) -> None:
         if isinstance(node.value, tuple):
             for number, item in enumerate(node.value):
-                place, marks = f"{at}[{number}]", self.marks(item)
+                item_path, marks = f"{key_path}[{number}]", self.marks(item)
                 if "reported" in marks:
-                    keys.reported.append(Key(item.file, item.line, place))
+                    keys.reported.append(Key(item.file, item.line, item_path))
                 if "dropped" not in marks:
-                    self._close(item, place, keys)
+                    self._close(item, item_path, keys)
         elif isinstance(node.value, dict):
             for name, child in node.value.items():
-                place, marks = dotted(at, name), self.marks(child)
+                item_path, marks = dotted(key_path, name), self.marks(child)
                 if not marks:
-                    self.report(child, place, _UNKNOWN.format(self.format))
-                self._listed(marks, keys).append(Key(child.file, child.line, place))
+                    self.report(child, item_path, _UNKNOWN.format(self.format))
+                self._listed(marks, keys).append(Key(child.file, child.line, item_path))
                 if marks & {"carried", "opened"} and "dropped" not in marks:
-                    self._close(child, place, keys)
+                    self._close(child, item_path, keys)
 
     @staticmethod
     def _listed(marks: set[Mark], keys: Keys) -> list[Key]:
@@ -150,7 +150,7 @@ class Section:
     """One mapping of a foreign file; methods that take a key mark it in the account."""
 
     node: Node
-    at: str
+    key_path: str
     account: Account
 
     @property
@@ -248,7 +248,7 @@ class Section:
             self.report(key, "expected a mapping of settings")
             return None
         self.account.mark(self.table[key], "opened")
-        return Section(self.table[key], dotted(self.at, key), self.account)
+        return Section(self.table[key], dotted(self.key_path, key), self.account)
 
     def parts(self, key: str) -> Iterator[Section]:
         """Open the mappings in the list at a key; report other items."""
@@ -258,7 +258,7 @@ class Section:
             self.report(key, "expected a list")
         else:
             self.account.mark(self.table[key], "opened")
-            yield from parts_of(self.table[key], dotted(self.at, key), self.account)
+            yield from parts_of(self.table[key], dotted(self.key_path, key), self.account)
 
     def named(self) -> Iterator[tuple[str, Section]]:
         """Yield names and mappings, if every value is a mapping; report other values."""
@@ -268,24 +268,24 @@ class Section:
             elif not self.has(name):
                 self.report_at(name, "expected a mapping of settings")
 
-    def report(self, key: str, why: str = NO_COUNTERPART) -> None:
+    def report(self, key: str, reason: str = NO_COUNTERPART) -> None:
         """Record the loss of a key, if it has a value."""
-        self.pass_over(key) if not self.has(key) else self.report_at(key, why)
+        self.pass_over(key) if not self.has(key) else self.report_at(key, reason)
 
-    def report_at(self, key: str, why: str) -> None:
+    def report_at(self, key: str, reason: str) -> None:
         """Record the loss of a key, whatever its value."""
-        self.account.report(self.table[key], dotted(self.at, key), why)
+        self.account.report(self.table[key], dotted(self.key_path, key), reason)
 
-    def note(self, key: str, why: str) -> None:
+    def note(self, key: str, reason: str) -> None:
         """Record a note on a key, if it has a value."""
         if self.has(key):
-            self.account.note(self.table[key], dotted(self.at, key), why)
+            self.account.note(self.table[key], dotted(self.key_path, key), reason)
         else:
             self.pass_over(key)
 
-    def drop(self, why: str) -> None:
+    def drop(self, reason: str) -> None:
         """Record the loss of this whole mapping."""
-        self.account.report(self.node, self.at, why)
+        self.account.report(self.node, self.key_path, reason)
         self.account.mark(self.node, "dropped")
 
     def pass_over(self, *keys: str) -> None:
@@ -311,13 +311,13 @@ class Section:
         """
         unread = {key: node for key, node in self.table.items() if not self.account.marks(node)}
         for reasons, record in ((reported or {}, self.report), (noted or {}, self.note)):
-            for why, key in (
-                (why, key) for why, keys in reasons.items() for key in keys if key in unread
+            for reason, key in (
+                (reason, key) for reason, keys in reasons.items() for key in keys if key in unread
             ):
                 usual_value, value = (usual or {}).get(key, False), unread[key].value
                 self.pass_over(key) if value is usual_value or (
                     isinstance(usual_value, str) and value == usual_value
-                ) else record(key, why)
+                ) else record(key, reason)
         self.pass_over(*(key for key in unread if key in harmless))
 
     def path(self, path: str) -> str:
@@ -345,7 +345,7 @@ class Section:
             )
         if remote := next((path for path in resolved if "://" in path), None):
             self.account.note_remote(
-                self.table.get(key, self.node), dotted(self.at, key), remote.split("://")[0]
+                self.table.get(key, self.node), dotted(self.key_path, key), remote.split("://")[0]
             )
         return resolved
 
@@ -369,9 +369,9 @@ class Section:
             return (location,)
         hub_location = None if local else files.of(hub.name)
         if local or hub.files or hub_location:
-            why = f"files have no configurations and no splits: name the files with files ({name}=PATH)"
-            self.report(config, why) if hub.config else None
-            self.report(split, why) if hub.split not in (None, "train") else None
+            reason = f"files have no configurations and no splits: name the files with files ({name}=PATH)"
+            self.report(config, reason) if hub.config else None
+            self.report(split, reason) if hub.split not in (None, "train") else None
         if local:
             if (
                 self.has(split)
@@ -394,13 +394,13 @@ class Section:
         return hub.paths
 
 
-def parts_of(node: Node, at: str, account: Account) -> Iterator[Section]:
+def parts_of(node: Node, key_path: str, account: Account) -> Iterator[Section]:
     """Yield the mappings in a list; report other items."""
     for number, item in enumerate(node.value if isinstance(node.value, tuple) else ()):
         if isinstance(item.value, dict):
-            yield Section(item, f"{at}[{number}]", account)
+            yield Section(item, f"{key_path}[{number}]", account)
         else:
-            account.report(item, f"{at}[{number}]", "expected a mapping of settings")
+            account.report(item, f"{key_path}[{number}]", "expected a mapping of settings")
 
 
 def plain(node: Node) -> Any:

@@ -105,7 +105,7 @@ METHODS = {
 class Unknown:
     """A value that only a run of the file could tell."""
 
-    why: str
+    reason: str
 
 
 @dataclass(eq=False)
@@ -140,7 +140,7 @@ class Stop(Exception):
 def known(value: Any) -> Any:
     """Return a value, or raise `Stop` if it is unknown."""
     if isinstance(value, Unknown):
-        raise Stop(value.why)
+        raise Stop(value.reason)
     return value
 
 

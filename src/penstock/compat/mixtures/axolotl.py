@@ -100,7 +100,7 @@ _REPORTED: Reasons = {
     "the trainer makes or changes samples itself": (
         "trl", "vllm", "ebft", "diffusion", "trainer_cls", "kd_trainer", "nemo_gym_enabled",
     ),
-    **{why: keys for why, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
+    **{reason: keys for reason, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
 }  # fmt: skip
 _NOTED: Reasons = {
     EVALUATION: ("test_datasets", "bench_dataset"),
@@ -306,9 +306,9 @@ def _order(top: Section, sources: int, packed: bool, streams: bool) -> Shuffling
         ):
             top.get("curriculum_sampling")
             return Shuffling("none")
-        why = "datasets have this order: here they are mixed evenly, and each is shuffled"
-        top.report("shuffle_merged_datasets", why) if not merged else None
-        top.report("shuffle_before_merging_datasets", why) if shuffled_first else None
+        reason = "datasets have this order: here they are mixed evenly, and each is shuffled"
+        top.report("shuffle_merged_datasets", reason) if not merged else None
+        top.report("shuffle_before_merging_datasets", reason) if shuffled_first else None
     elif not merged:
         top.note("shuffle_merged_datasets", "axolotl's trainer shuffles anyway, and so does this")
     return None
@@ -358,9 +358,9 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
         )
         return None
     if not texts or not top.has("sequence_len"):
-        why = "packing needs tokens; these types make tokens with a template"
-        top.report("sample_packing", why)
-        top.report("sequence_len", why)
+        reason = "packing needs tokens; these types make tokens with a template"
+        top.report("sample_packing", reason)
+        top.report("sequence_len", reason)
         return None
     top.get("sample_packing")
     top.pass_over("pad_to_sequence_len")  # packed rows are padded to their length
@@ -450,10 +450,10 @@ def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
 
 
 def _format(item: Section) -> FormatName | None:
-    given = item.text("ds_type")
-    if given is None or given in _FORMATS:
-        return _FORMATS.get(given or "")
-    item.report("ds_type", f"{given!r} is not a format of mixture files")
+    setting = item.text("ds_type")
+    if setting is None or setting in _FORMATS:
+        return _FORMATS.get(setting or "")
+    item.report("ds_type", f"{setting!r} is not a format of mixture files")
     return None
 
 

@@ -87,19 +87,19 @@ def _entry(
             names.of("blend"), mixture=_mixture(item, entry_split, account, chain), **share
         )
     if not item.has("path"):
-        why = "joined datasets have no counterpart in a mixture file, so its share is lost: join them first"
-        item.report("join", why) if item.has("join") else item.drop(
+        reason = "joined datasets have no counterpart in a mixture file, so its share is lost: join them first"
+        item.report("join", reason) if item.has("join") else item.drop(
             "path is missing: its share is lost"
         )
         return None
-    given = item.text("path") or ""
-    name = names.of(name_of_path(given))
-    if given.endswith((".yaml", ".yml")):
+    setting = item.text("path") or ""
+    name = names.of(name_of_path(setting))
+    if setting.endswith((".yaml", ".yml")):
         item.report("subset", PART_OF_A_BLEND)
-        mixture = _file(item, Path(item.path(given)), entry_split, account, chain)
+        mixture = _file(item, Path(item.path(setting)), entry_split, account, chain)
         return None if mixture is None else SourceEntry(name, mixture=mixture, **share)
     bounds = _subset(item)
-    paths = item.local("path", name, [given])
+    paths = item.local("path", name, [setting])
     prepared = not paths[0].endswith((".jsonl", ".json"))
     if not prepared:
         item.report("split_part", "files have no splits: name the file of this split")
@@ -126,8 +126,8 @@ def _subset(item: Section) -> tuple[int | str | None, ...] | None:
     bounds = part.get("range") if part else None
     if bounds in (None, ["0%", "100%"]):
         return None
-    given = cast("list[Any]", bounds) if isinstance(bounds, list) else []
-    ends = [None if bound == "end" else bound for bound in given]
+    setting = cast("list[Any]", bounds) if isinstance(bounds, list) else []
+    ends = [None if bound == "end" else bound for bound in setting]
     if len(ends) == 2 and all(
         end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends
     ):

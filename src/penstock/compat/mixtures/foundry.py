@@ -147,7 +147,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         raise nothing(Path(tree.file), "llm-foundry")
     account.note(
         dataset.node,
-        dataset.at,
+        dataset.key_path,
         "rows are read as stored: decode, tokenise and pad them in Python",
     )
     sources = _shares(streams)
@@ -180,9 +180,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         horizon=horizon,
     )
     for section in (*outer_sections, *(item for item, _ in streams), dataset):
-        own = _HARMLESS if section in outer_sections else _LOADING
+        harmless = _HARMLESS if section in outer_sections else _LOADING
         section.settle(
-            own, _REPORTED if section in outer_sections else _DATASET_REPORTED, {**_ORDER, **_NOTED}
+            harmless,
+            _REPORTED if section in outer_sections else _DATASET_REPORTED,
+            {**_ORDER, **_NOTED},
         )
         _settle_inside(section)
     top.settle(values.referenced())
@@ -299,15 +301,15 @@ def _duration(top: Section, values: _Values) -> Horizon:
 
     A plain number counts epochs.
     """
-    given = values.value(top.get("max_duration"))
-    if given in (None, ""):
+    setting = values.value(top.get("max_duration"))
+    if setting in (None, ""):
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return "epochs", given
-    match = _DURATION.fullmatch(str(given).replace(" ", ""))
+    if isinstance(setting, int) and not isinstance(setting, bool) and setting > 0:
+        return "epochs", setting
+    match = _DURATION.fullmatch(str(setting).replace(" ", ""))
     number = float(match[1].replace("_", "")) if match else 0
     if not match or not number:
-        top.report("max_duration", f"{given!r} is not a duration such as 10ep, 4800ba or 26e9tok")
+        top.report("max_duration", f"{setting!r} is not a duration such as 10ep, 4800ba or 26e9tok")
         return None
     unit = _UNITS[match[2]]
     if unit == "tokens":
@@ -319,12 +321,12 @@ def _duration(top: Section, values: _Values) -> Horizon:
     return unit, number if unit == "epochs" else int(number)
 
 
-def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
+def _shares(entries: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
     """Return the sources with their shares, all of one type."""
-    relative = any(item.has("proportion") for item, _ in found)
-    has_choose = [item.has("choose") for item, _ in found]
+    relative = any(item.has("proportion") for item, _ in entries)
+    has_choose = [item.has("choose") for item, _ in entries]
     out: list[SourceEntry] = []
-    for item, source in found:
+    for item, source in entries:
         proportion, repeat, choose = (
             item.number(key) for key in ("proportion", "repeat", "choose")
         )
@@ -344,10 +346,10 @@ def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
 
 
 def _seed(dataset: Section, values: _Values) -> int | None:
-    given = dataset.get("shuffle_seed")
-    given = values.value(given) if isinstance(given, str) else given
-    if given is None or isinstance(given, int):
-        return given
+    setting = dataset.get("shuffle_seed")
+    setting = values.value(setting) if isinstance(setting, str) else setting
+    if setting is None or isinstance(setting, int):
+        return setting
     dataset.report("shuffle_seed", "it is not a whole number")
     return None
 
@@ -378,10 +380,10 @@ class _Values:
         """Return the top-level names that references use."""
         return set(re.findall(r"\$\{(\w+)[.\w]*\}", repr(self.values)))
 
-    def value(self, given: Any) -> Any:
+    def value(self, setting: Any) -> Any:
         """Resolve a text that is one reference; return other values unchanged."""
-        match = re.fullmatch(r"\$\{([\w.]+)\}", given) if isinstance(given, str) else None
-        return self._at(match[1], given) if match else given
+        match = re.fullmatch(r"\$\{([\w.]+)\}", setting) if isinstance(setting, str) else None
+        return self._at(match[1], setting) if match else setting
 
     def filled(self, text: str) -> str:
         """Resolve the references in a text, as far as the file defines them."""

@@ -134,8 +134,8 @@ def _amounts(top: Section, key: str) -> Iterator[tuple[str, Any]]:
             else:
                 table.report_at(name, "expected a share, or a number of samples")
         return
-    given = top.get(key)
-    listed = cast("list[Any]", given) if isinstance(given, list) else str(given).split()
+    setting = top.get(key)
+    listed = cast("list[Any]", setting) if isinstance(setting, list) else str(setting).split()
     if len(listed) % 2:
         top.report(key, f"{listed[-1]!r} has no share or number of samples")
     yield from zip(listed[::2], listed[1::2], strict=False)
@@ -143,10 +143,10 @@ def _amounts(top: Section, key: str) -> Iterator[tuple[str, Any]]:
 
 def _splits(top: Section, datasets: int) -> list[list[str | None]]:
     """Return the training splits of each dataset: of `dataset_splits` those named train."""
-    given = [plain_split(top, "dataset_splits", split) for split in top.texts("dataset_splits")]
-    if given:
-        training = [split for split in given if split and "train" in split]
-        if len(training) < len(given):
+    setting = [plain_split(top, "dataset_splits", split) for split in top.texts("dataset_splits")]
+    if setting:
+        training = [split for split in setting if split and "train" in split]
+        if len(training) < len(setting):
             top.note(
                 "dataset_splits",
                 "splits with train in their name are for training, others for evaluation",

@@ -103,7 +103,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     tokenizer = data.text("tokenizer")
     if tokenizer is None and not data.has("supervised_data"):
         tokenizer = "gpt2"
-        account.note(data_node, data.at, "tokenizer is missing: Levanter's default is gpt2")
+        account.note(data_node, data.key_path, "tokenizer is missing: Levanter's default is gpt2")
     schedule, entries = None, list[SourceEntry]()
     section, weights = next(
         ((names, weights) for names, weights in _SECTIONS if data.has(names)), (None, None)
@@ -132,7 +132,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if "pack" in options:
         account.note(
             data.node,
-            data.at,
+            data.key_path,
             "documents are shuffled, mixed and then split; Levanter splits sources, then mixes",
         )
     if schedule and "batch" not in options:
@@ -153,8 +153,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _default_name(data: Section) -> str:
-    given = data.text("id")
-    return Hub(given, data.text("name")).short if given else "train"
+    setting = data.text("id")
+    return Hub(setting, data.text("name")).short if setting else "train"
 
 
 def _components(
@@ -233,23 +233,25 @@ def _weights(
     """Return constant weights, or a schedule of them."""
     if not data.has(key):
         return {}, None
-    given = data.table[key]
-    if isinstance(given.value, dict):
+    setting = data.table[key]
+    if isinstance(setting.value, dict):
         part = data.part(key)
         return ({} if part is None else _row(part, names)), None
     data.get(key)
     points = list[tuple[int, dict[str, float]]]()
-    for number, item in enumerate(given.value if isinstance(given.value, tuple) else ()):
-        at = dotted(data.at, f"{key}[{number}]")
+    for number, item in enumerate(setting.value if isinstance(setting.value, tuple) else ()):
+        key_path = dotted(data.key_path, f"{key}[{number}]")
         pair = item.value if isinstance(item.value, tuple) else ()
         if (
             len(pair) != 2
             or not isinstance(pair[0].value, int)
             or not isinstance(pair[1].value, dict)
         ):
-            data.account.report(item, at, "expected a step and its weights")
+            data.account.report(item, key_path, "expected a step and its weights")
             continue
-        points.append((pair[0].value, _row(Section(pair[1], f"{at}[1]", data.account), names)))
+        points.append(
+            (pair[0].value, _row(Section(pair[1], f"{key_path}[1]", data.account), names))
+        )
     return {}, Scheduling("steps", "step", tuple(points)) if points else None
 
 
@@ -266,8 +268,8 @@ def _row(part: Section, names: Mapping[str, str]) -> dict[str, float]:
 
 def _shuffle(data: Section) -> Shuffling | None:
     """Return the order within sources; without a setting, the stored order."""
-    if isinstance(data.peek("shuffle"), dict) and (given := data.part("shuffle")) is not None:
-        rows, window = given.count("io_block_size"), given.count("window_blocks")
+    if isinstance(data.peek("shuffle"), dict) and (setting := data.part("shuffle")) is not None:
+        rows, window = setting.count("io_block_size"), setting.count("window_blocks")
         if rows and window:
             return Shuffling("block", rows, window)
         data.report(

@@ -186,16 +186,18 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             _STOPS[strategy],
         )
         if passes != 1:
-            why = (
+            reason = (
                 "a pass ends with the first source, and then starts over: one pass is carried over"
             )
             if horizon:
-                top.report("max_steps", f"{why}, which may end before this number of steps")
+                top.report("max_steps", f"{reason}, which may end before this number of steps")
             elif top.has("num_train_epochs"):
-                top.report("num_train_epochs", why)
+                top.report("num_train_epochs", reason)
             else:
                 account.report(
-                    tree, "", f"num_train_epochs is missing, so the run has {passes} passes: {why}"
+                    tree,
+                    "",
+                    f"num_train_epochs is missing, so the run has {passes} passes: {reason}",
                 )
     else:
         if strategy != "concat":
@@ -223,18 +225,18 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if top.peek("streaming"):
         top.settle(reported={_STREAMS: WORKERS})
     if pretraining or top.peek("packing") or top.peek("neat_packing"):
-        why = "rows are packed over all data here; LLaMA-Factory packs per group and worker"
-        top.settle(noted={why: _PREPARING})
+        reason = "rows are packed over all data here; LLaMA-Factory packs per group and worker"
+        top.settle(noted={reason: _PREPARING})
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return model
 
 
 def _dataset_names(top: Section) -> list[str]:
     """Return the names of the datasets, with repetitions."""
-    given = top.get("dataset")
+    setting = top.get("dataset")
     names = (
-        [name.strip() for name in given.split(",")]
-        if isinstance(given, str)
+        [name.strip() for name in setting.split(",")]
+        if isinstance(setting, str)
         else top.texts("dataset")
     )
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -252,23 +254,25 @@ def _read_descriptions(top: Section, dataset_names: list[str]) -> Node:
     The description is in the folder `dataset_dir`, relative to the folder where LLaMA-Factory
     starts: the root of its checkout, or of the project around the file.
     """
-    given = top.text("dataset_dir") or "data"
-    if given.startswith("REMOTE:"):
+    setting = top.text("dataset_dir") or "data"
+    if setting.startswith("REMOTE:"):
         raise ConfigError(
-            f"{top.node.file}: its dataset_info.json is on a hub, in {given[7:]!r}: download that "
-            "folder, and set dataset_dir to it"
+            f"{top.node.file}: its dataset_info.json is on a hub, in {setting[7:]!r}: download "
+            "that folder, and set dataset_dir to it"
         )
-    file = Path(top.path(given)) / "dataset_info.json"
+    file = Path(top.path(setting)) / "dataset_info.json"
     for folder in top.folder.parents:
         if file.is_file():
             break
-        if (folder / given / "dataset_info.json").is_file():
-            file = folder / given / "dataset_info.json"
+        if (folder / setting / "dataset_info.json").is_file():
+            file = folder / setting / "dataset_info.json"
     info = read_file(file, Notes(), variables=False) if file.is_file() else None
     if info is None or not _is_info(info):
-        where = f"{Path(top.path(given)) / 'dataset_info.json'}, or in {given!r} of a folder above"
+        expected_path = (
+            f"{Path(top.path(setting)) / 'dataset_info.json'}, or in {setting!r} of a folder above"
+        )
         raise ConfigError(
-            f"{top.node.file}: its dataset descriptions are missing: expected {where}"
+            f"{top.node.file}: its dataset descriptions are missing: expected {expected_path}"
         )
     table = info.value if isinstance(info.value, dict) else {}
     return replace(
@@ -305,14 +309,16 @@ def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     packing = True if top.peek("neat_packing") is True else packing
     if not pretraining or not top.has("model_name_or_path") or packing is False:
         if pretraining:
-            why = "texts are truncated one by one and padded: only packed rows have a length here"
-            why = (
-                why
+            reason = (
+                "texts are truncated one by one and padded: only packed rows have a length here"
+            )
+            reason = (
+                reason
                 if packing is False
                 else "model_name_or_path is missing, which names the tokenizer"
             )
             for name in ("packing", "neat_packing", "cutoff_len"):
-                top.report(name, why)
+                top.report(name, reason)
         elif packing is not None:
             top.report("packing", _LENGTHS)
         return {"batch": per_rank(size, top, key, collate="list", drop_remainder=drop)}
@@ -363,25 +369,25 @@ def _source(
     if location_key is None:
         item.drop("its location is missing: its share is lost")
         return None
-    given = item.text(location_key) or ""
+    setting = item.text(location_key) or ""
     item.pass_over(
         *(other for other in _LOCATION_KEYS if other != location_key)
     )  # other locations of the same dataset
     if location_key == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
-        hub = Hub(given, item.text("subset"), split, tuple(item.texts("folder")))
+        hub = Hub(setting, item.text("subset"), split, tuple(item.texts("folder")))
         paths = item.dataset(location_key, name, hub, "subset", "split")
         if item.has("folder"):
             item.report("folder", _WHOLE_FOLDER)
             for key in ("subset", "split"):
                 item.report(key, _WHOLE_FOLDER)
     elif location_key == "file_name":
-        paths = item.local(location_key, name, [given])
+        paths = item.local(location_key, name, [setting])
     else:
         paths = item.local(
             location_key,
             name,
-            [given if "://" in given else f"{location_key.removesuffix('_url')}://{given}"],
+            [setting if "://" in setting else f"{location_key.removesuffix('_url')}://{setting}"],
         )
     for key in ("subset", "split", "folder") if location_key != "hf_hub_url" else ():
         if item.peek(key) != "train":
@@ -407,10 +413,12 @@ def _with_probabilities(
     top: Section, dataset_names: list[str], sources: dict[int, SourceEntry]
 ) -> dict[int, SourceEntry]:
     """Apply the interleaving probabilities, in the order of the datasets."""
-    given = top.get("interleave_probs")
-    if given is None:
+    setting = top.get("interleave_probs")
+    if setting is None:
         return sources
-    texts: list[Any] = given.split(",") if isinstance(given, str) else top.texts("interleave_probs")
+    texts: list[Any] = (
+        setting.split(",") if isinstance(setting, str) else top.texts("interleave_probs")
+    )
     try:
         shares = [float(text) for text in texts]
     except ValueError:

@@ -43,8 +43,10 @@ def convert(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     components = call.of("components", 0, call.of("configs"))
     weights = call.of("weights_list", 1, call.of("weights", 1, call.of("train_weights")))
     if isinstance(weights, Unknown) or weights is None:
-        why = weights.why if isinstance(weights, Unknown) else "none are given"
-        raise ConfigError(f"{call.file}, line {call.line}: the weights cannot be determined: {why}")
+        reason = weights.reason if isinstance(weights, Unknown) else "none are given"
+        raise ConfigError(
+            f"{call.file}, line {call.line}: the weights cannot be determined: {reason}"
+        )
     points = _points(call, weights)
     weighted_names = dict.fromkeys(
         name for _, row in points for name, weight in row.items() if weight
@@ -66,8 +68,8 @@ def convert(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
                 "it counts rows of a source in batches: set max_epochs, or split",
             )
     rows = [
-        (at, {source.name: float(row.get(name, 0)) for name, source in sources.items()})
-        for at, row in points
+        (step, {source.name: float(row.get(name, 0)) for name, source in sources.items()})
+        for step, row in points
     ]
     options = _run(call, account, calls)
     entries = list(sources.values())
@@ -75,8 +77,8 @@ def convert(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     if len(rows) > 1:
         schedule = Scheduling("steps", "step", tuple(rows))
         if options.get("batch") is None:
-            why = "its points are training steps: set batch and pack"
-            account.report(_at(call), "weights_list", why)
+            reason = "its points are training steps: set batch and pack"
+            account.report(_at(call), "weights_list", reason)
     else:
         entries = [replace(source, weight=rows[0][1][source.name]) for source in entries]
     block = call.of("mixture_block_size")
@@ -96,9 +98,9 @@ def _at(call: Call) -> Node:
 
 def _points(call: Call, weights: Any) -> list[tuple[int, Mapping[str, float]]]:
     """Return the steps at which weights change, with the new weights."""
-    given = cast("list[Any]", weights if isinstance(weights, list) else [[0, weights]])
+    setting = cast("list[Any]", weights if isinstance(weights, list) else [[0, weights]])
     points = list[tuple[int, Mapping[str, float]]]()
-    for pair in given:
+    for pair in setting:
         step_and_row: list[Any] = (
             cast("list[Any]", pair) if isinstance(pair, list) and size(pair) == 2 else [None, pair]
         )
@@ -106,10 +108,10 @@ def _points(call: Call, weights: Any) -> list[tuple[int, Mapping[str, float]]]:
         unknown = next((value for value in step_and_row if isinstance(value, Unknown)), None)
         if isinstance(row, dict):
             unknown = unknown or next(
-                (one for one in cast("Any", row).values() if isinstance(one, Unknown)), None
+                (value for value in cast("Any", row).values() if isinstance(value, Unknown)), None
             )
         if unknown is not None:
-            raise ConfigError(f"{call.file}, line {call.line}: {_WEIGHTS.format(unknown.why)}")
+            raise ConfigError(f"{call.file}, line {call.line}: {_WEIGHTS.format(unknown.reason)}")
         if not isinstance(step, int) or not isinstance(row, dict):
             raise ConfigError(f"{call.file}, line {call.line}: expected a step and its weights")
         points.append((step, cast("Mapping[str, float]", row)))
@@ -119,25 +121,25 @@ def _points(call: Call, weights: Any) -> list[tuple[int, Mapping[str, float]]]:
 def _source(
     name: str, key: str, component: Any, call: Call, account: Account
 ) -> SourceEntry | None:
-    at = _at(component if isinstance(component, Call) else call)
+    node = _at(component if isinstance(component, Call) else call)
     if (location := account.files.of(name)) is not None:
         return SourceEntry(name, (location,))
     if not isinstance(component, Call):
-        why = component.why if isinstance(component, Unknown) else "this is not a component"
+        reason = component.reason if isinstance(component, Unknown) else "this is not a component"
         account.report(
-            at,
+            node,
             f"components.{key}",
-            f"{why}: give the location of its tokens with files ({name}=PATH)",
+            f"{reason}: give the location of its tokens with files ({name}=PATH)",
         )
         return None
     path = _output(component)
     if path is None:
-        account.report(at, f"components.{key}", _LOCATION.format(name))
+        account.report(node, f"components.{key}", _LOCATION.format(name))
         return None
     url = path if "://" in path or path.startswith("/") else f"marin://{path}"
     local_path = account.files.local_path(url)
     if local_path is None:
-        account.note(at, f"components.{key}", _LOCATION.format(name))
+        account.note(node, f"components.{key}", _LOCATION.format(name))
     return SourceEntry(name, (f"{(local_path or url).rstrip('/')}/train",))
 
 
@@ -147,8 +149,8 @@ def _output(component: Call) -> str | None:
     The executor adds a digest to the name, unless the file gives the full path.
     """
     for option in _CHANGED:
-        if isinstance(given := component.of(option), str):
-            return given
+        if isinstance(setting := component.of(option), str):
+            return setting
     name = component.of("name")
     return f"tokenized/{name}-*" if isinstance(name, str) else None
 

@@ -135,7 +135,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         top.count("per_device_batch_size"), top, "per_device_batch_size", drop_remainder=True
     )
     top.pass_over(
-        *(key for why in _REPORTED.values() for key in why if top.peek(key) in (0, -1))
+        *(key for reason in _REPORTED.values() for key in reason if top.peek(key) in (0, -1))
     )  # disabled settings
     top.pass_over(*(_OF_FILES if hub else _OF_HUB))  # the settings of the other reader are not read
     top.settle(_HARMLESS, _REPORTED, _NOTED)
@@ -157,10 +157,10 @@ def _of_files(top: Section, options: Mapping[str, Any]) -> list[SourceEntry]:
             f"convert {top.get('grain_train_mixture_config_path')} instead, which has the mixture"
         )
         top.report("grain_train_mixture_config_path", message)
-    given, names, sources = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
-    for part in filter(None, given.split(";")):
+    setting, names, sources = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
+    for part in filter(None, setting.split(";")):
         pattern, _, weight = (
-            part.strip().rpartition(",") if ";" in given else (part.strip(), "", "")
+            part.strip().rpartition(",") if ";" in setting else (part.strip(), "", "")
         )
         share = _number(weight) if weight else None
         if not pattern or (weight and share is None):
@@ -238,7 +238,9 @@ def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
                 )
             options["tokenise"] = Tokenising(tokenizer, columns[0])
     elif tokenises:
-        top.account.note(top.node, top.at, "tokenizer_path is missing: rows are read as stored")
+        top.account.note(
+            top.node, top.key_path, "tokenizer_path is missing: rows are read as stored"
+        )
     if not packed:
         top.report("packing", "rows are single padded documents: pad them in Python")
     elif length and method in _METHODS:

@@ -157,16 +157,16 @@ def _blend(top: Section) -> tuple[Section, str] | None:
 
 
 def _listed(part: Section, key: str) -> Any:
-    given = part.peek(key)
-    if isinstance(given, dict):
-        given = cast("dict[str, Any]", given).get("train")
-    return given.split() if isinstance(given, str) else given
+    setting = part.peek(key)
+    if isinstance(setting, dict):
+        setting = cast("dict[str, Any]", setting).get("train")
+    return setting.split() if isinstance(setting, str) else setting
 
 
-def _pairs(given: Any) -> list[tuple[float | None, str]] | None:
+def _pairs(setting: Any) -> list[tuple[float | None, str]] | None:
     """Return weights and paths of a list `[0.3, a, 0.7, b]`, or of paths alone."""
-    listed = cast("list[Any]", given) if isinstance(given, list) else []
-    values = [given] if isinstance(given, str) else listed
+    listed = cast("list[Any]", setting) if isinstance(setting, list) else []
+    values = [setting] if isinstance(setting, str) else listed
     numbers = [_number(value) for value in values]
     if not values or "???" in values:
         return None
@@ -208,10 +208,10 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     weights: list[Any] = [weight for weight, _ in pairs]
     weights_key = _key(part, "train_data_weights")
     if part.has(weights_key):
-        given = part.get(weights_key)
+        setting = part.get(weights_key)
         weights = (
-            [_number(weight) for weight in cast("list[Any]", given)]
-            if isinstance(given, list)
+            [_number(weight) for weight in cast("list[Any]", setting)]
+            if isinstance(setting, list)
             else []
         )
         if len(weights) != len(pairs) or None in weights:
@@ -263,7 +263,7 @@ def _settle(section: Section) -> None:
     """Account for the settings beside the mixture, in either spelling."""
 
     def spelled(reasons: Reasons) -> Reasons:
-        return {why: _keys(section, keys) for why, keys in reasons.items()}
+        return {reason: _keys(section, keys) for reason, keys in reasons.items()}
 
     usual = {_key(section, name): value for name, value in _USUAL.items()}
     section.settle(set(_keys(section, _HARMLESS)), spelled(_REPORTED), spelled(_NOTED), usual)
@@ -276,12 +276,12 @@ def _split(part: Section, list_is_shared: bool) -> Splitting | None:
         if not list_is_shared:
             part.note(key, "the list has only training data, and is not split")
             continue
-        if (given := part.get(key)) is None:
+        if (setting := part.get(key)) is None:
             continue
-        numbers = [_number(number) or 0 for number in str(given).split(",")]
+        numbers = [_number(number) or 0 for number in str(setting).split(",")]
         total = sum(numbers)
         if not total or numbers[0] <= 0:
-            part.report(key, f"{given!r} has no share for training")
+            part.report(key, f"{setting!r} has no share for training")
         elif numbers[0] < total and split is None:
             split = Splitting(round(1 - numbers[0] / total, 6), by="position")
     return split
@@ -304,7 +304,7 @@ def _first(
 
 def _run(sections: list[Section]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    by_data = [part for part in sections if part.at.rpartition(".")[2] == "data"]
+    by_data = [part for part in sections if part.key_path.rpartition(".")[2] == "data"]
     if length := _first((*by_data, *sections), _LENGTHS):
         options["pack"] = {"length": length[0]}
         for section in sections:

@@ -116,7 +116,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     ):
         if section is not None:
             section.pass_over("max_position_embeddings") if length else None
-            section.settle(_HARMLESS[section.at], _REPORTED, _NOTED)
+            section.settle(_HARMLESS[section.key_path], _REPORTED, _NOTED)
     return MixtureFile(
         tuple(weighted),
         unit="tokens",
@@ -136,10 +136,10 @@ def _stage(
     """Return the weights of a stage by source name; `None` if the sizes decide."""
     if dataset.has("hf_dataset_or_datasets"):
         return _texts(dataset, names, sources, tokenizer)
-    given: Any = dataset.peek("dataset_folder")
+    setting: Any = dataset.peek("dataset_folder")
     weights: list[float] | None = None
-    if isinstance(given, dict):
-        folders = [str(folder) for folder in cast("dict[str, Any]", given)]
+    if isinstance(setting, dict):
+        folders = [str(folder) for folder in cast("dict[str, Any]", setting)]
         inside = dataset.part("dataset_folder")
         weights = [] if inside is None else [inside.weight(folder) for folder in folders]
     else:
@@ -170,9 +170,11 @@ def _add(row: dict[str, float], name: str, weights: list[float] | None, number: 
     row[name] = row.get(name, 0.0) + (weights[number] if weights else 1.0)
 
 
-def _numbers(dataset: Section, key: str, given: Iterable[Any], datasets: int) -> list[float] | None:
+def _numbers(
+    dataset: Section, key: str, setting: Iterable[Any], datasets: int
+) -> list[float] | None:
     """Return the weights, if all are numbers."""
-    listed = list(given)
+    listed = list(setting)
     numbers = [
         float(value)
         for value in listed
@@ -187,7 +189,7 @@ def _numbers(dataset: Section, key: str, given: Iterable[Any], datasets: int) ->
 def _by_size(dataset: Section, row: Mapping[str, float]) -> dict[str, float] | None:
     """Return the weights of a stage without weights: each dataset counts by its size."""
     if len(row) > 1 and any(count > 1 for count in row.values()):
-        dataset.account.report(dataset.node, dataset.at, "a repeated dataset counts once")
+        dataset.account.report(dataset.node, dataset.key_path, "a repeated dataset counts once")
     return dict(row) if len(row) == 1 else None
 
 

@@ -118,12 +118,12 @@ def _open(tree: Node, key_path: str, account: Account) -> None:
         section = section.part(key) if isinstance(section.peek(key), dict) else None
 
 
-def _mixture(node: Node, at: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
+def _mixture(node: Node, key_path: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
     names = Names()
-    entries = [_entry(item, names, account, chain) for item in parts_of(node, at, account)]
+    entries = [_entry(item, names, account, chain) for item in parts_of(node, key_path, account)]
     sources = [source for source in entries if source is not None]
     if sum(source.weight is not None for source in sources) not in (0, len(sources)):
-        account.note(node, at, "some datasets have no weight: they get 1")
+        account.note(node, key_path, "some datasets have no weight: they get 1")
         sources = [_with_weight(source) for source in sources]
     return MixtureFile(tuple(sources))
 
@@ -152,11 +152,11 @@ def _entry(
         item.drop(f"datasets of type {kind!r} cannot be converted: its share is lost")
         return None
     key, form = _FILES[kind]
-    given = item.texts(key)
+    setting = item.texts(key)
     if any(not isinstance(path, str) for path in flat([item.peek(key) or []])):
         item.report(key, "its files have their own weights: write one entry with a weight for each")
-        given = [path for path in flat([item.peek(key)]) if isinstance(path, str)]
-    paths = [_RANGE.sub(r"{\1..\2}", path) for path in given]
+        setting = [path for path in flat([item.peek(key)]) if isinstance(path, str)]
+    paths = [_RANGE.sub(r"{\1..\2}", path) for path in setting]
     if not paths:
         item.drop(f"{key} is missing: its share is lost")
         return None
@@ -178,7 +178,7 @@ def _group(item: Section, account: Account, chain: tuple[Path, ...]) -> MixtureF
     node = item.table["input_cfg"]
     item.get("input_cfg")
     if not isinstance(node.value, str):
-        return _mixture(node, f"{item.at}.input_cfg", account, chain)
+        return _mixture(node, f"{item.key_path}.input_cfg", account, chain)
     path = Path(item.path(node.value))
     if path.resolve() in chain:
         item.report("input_cfg", "the files include each other in a cycle")

@@ -155,8 +155,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 def _flat(paths: list[str]) -> list[str]:
     return [
         path
-        for given in paths
-        for path in (given.split(",") if "," in given and "{" not in given else [given])
+        for setting in paths
+        for path in (setting.split(",") if "," in setting and "{" not in setting else [setting])
     ]
 
 
@@ -220,15 +220,15 @@ def _training(top: Section) -> MixtureFile:
 
 def _duration(top: Section) -> tuple[tuple[str, float] | None, float]:
     """Return the length of the run in tokens (`50e9T`) or steps, or its number of passes."""
-    given = top.get("max_duration")
+    setting = top.get("max_duration")
     match = (
-        re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(given).strip())
-        if given is not None
+        re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(setting).strip())
+        if setting is not None
         else None
     )
     if match is None:
         top.report(
-            "max_duration", f"{given!r} is not a duration such as 1ep, 50e9T or a number of steps"
+            "max_duration", f"{setting!r} is not a duration such as 1ep, 50e9T or a number of steps"
         )
         return None, 1
     number = float(match[1].replace("_", ""))

@@ -55,22 +55,22 @@ def _require_sources(model: MixtureFile, call: Call) -> MixtureFile:
 
 def _children(call: Call, account: Account, weighted: bool, key: str = "datasets") -> MixtureFile:
     account.open_call(call)
-    given, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
-    if not isinstance(given, list):
-        why = given.why if isinstance(given, Unknown) else "they are not a list"
+    setting, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
+    if not isinstance(setting, list):
+        reason = setting.reason if isinstance(setting, Unknown) else "they are not a list"
         raise ConfigError(
-            f"{call.file}, line {call.line}: its datasets cannot be determined: {why}"
+            f"{call.file}, line {call.line}: its datasets cannot be determined: {reason}"
         )
-    for number, child in enumerate(cast("list[Any]", given)):
+    for number, child in enumerate(cast("list[Any]", setting)):
         if weighted and isinstance(child, Call):
             account.open_call(child)
         inner: Any = child.of("dataset", 0) if weighted and isinstance(child, Call) else child
         weight: Any = child.of("weight", 1, 1.0) if weighted and isinstance(child, Call) else None
         if weighted and not isinstance(weight, int | float):
-            why = weight.why if isinstance(weight, Unknown) else "it is not a number"
+            reason = weight.reason if isinstance(weight, Unknown) else "it is not a number"
             raise ConfigError(
                 f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be "
-                f"determined: {why}"
+                f"determined: {reason}"
             )
         if (source := _child(inner, names, account, call, f"datasets[{number}]")) is not None:
             sources.append(replace(source, weight=weight))
@@ -80,7 +80,9 @@ def _children(call: Call, account: Account, weighted: bool, key: str = "datasets
     return MixtureFile(combined, **options)
 
 
-def _child(inner: Any, names: Names, account: Account, call: Call, at: str) -> SourceEntry | None:
+def _child(
+    inner: Any, names: Names, account: Account, call: Call, key_path: str
+) -> SourceEntry | None:
     """Return the source of a dataset, or of a nested mix."""
     kind = inner.name.rsplit(".", 1)[-1] if isinstance(inner, Call) else ""
     if kind in ("DatasetMixConfig", "DatasetConcatConfig"):
@@ -88,13 +90,17 @@ def _child(inner: Any, names: Names, account: Account, call: Call, at: str) -> S
         return SourceEntry(names.of("mix"), mixture=mixture) if mixture.sources else None
     if isinstance(inner, Call) and "dataset" in inner.options:  # a wrapper, such as a pack
         account.report(
-            _at(inner), at, f"its wrapper {kind} is not carried over: set pack for the mixture"
+            _at(inner),
+            key_path,
+            f"its wrapper {kind} is not carried over: set pack for the mixture",
         )
-        return _child(inner.of("dataset"), names, account, call, at)  # reports everything inside
+        return _child(
+            inner.of("dataset"), names, account, call, key_path
+        )  # reports everything inside
     if isinstance(inner, Call) and kind in ("SingleDatasetConfig", "load_dataset"):
         return _source(inner, names, account)
-    why = inner.why if isinstance(inner, Unknown) else "it is not a known dataset"
-    account.report(_at(call), at, f"{why}: its share is lost")
+    reason = inner.reason if isinstance(inner, Unknown) else "it is not a known dataset"
+    account.report(_at(call), key_path, f"{reason}: its share is lost")
     return None
 
 
@@ -107,23 +113,25 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
     account.open_call(call)
     origin = call.of("source", 0) if "load_dataset" not in call.name else call
     if not isinstance(origin, Call):
-        why = origin.why if isinstance(origin, Unknown) else "source is missing"
-        account.report(_at(call), "source", f"{why}: its share is lost")
+        reason = origin.reason if isinstance(origin, Unknown) else "source is missing"
+        account.report(_at(call), "source", f"{reason}: its share is lost")
         return None
     account.open_call(origin, _HARMLESS)
     if any([call.of("processor") is not None, call.of("pre_filters"), call.of("post_filters")]):
         account.note(_at(call), "processor", _ENCODED)
     patterns, path = origin.of("patterns"), origin.of("path", 0)
-    config, split = (_plain(origin, *where, account) for where in (("name", 1), ("split", None)))
-    given = patterns if patterns is not None else origin.of("data_files")
+    config, split = (
+        _plain(origin, *argument, account) for argument in (("name", 1), ("split", None))
+    )
+    setting = patterns if patterns is not None else origin.of("data_files")
     options = origin.of("load_dataset_kwargs")
     for name, value in cast("dict[str, Any]", options).items() if isinstance(options, dict) else ():
-        if name == "data_files" and given is None:
-            given = value
+        if name == "data_files" and setting is None:
+            setting = value
         elif name not in _HARMLESS:
             account.report(_at(origin), f"load_dataset_kwargs.{name}", NO_COUNTERPART)
-    files = _listed(given, split or "train")
-    if len(files) != len(_values(given, split or "train")):
+    files = _listed(setting, split or "train")
+    if len(files) != len(_values(setting, split or "train")):
         account.report(
             _at(origin), "data_files", "some of the files cannot be determined, and are lost"
         )
@@ -131,7 +139,7 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
         account.report(_at(origin), "path", "files and dataset are missing: its share is lost")
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
-    of_split = isinstance(given, dict) and bool(files)  # the files belong to the split
+    of_split = isinstance(setting, dict) and bool(files)  # the files belong to the split
     hub = Hub(
         str(path), None if path in _KINDS else config, None if of_split else split, tuple(files)
     )
@@ -156,16 +164,16 @@ def _plain(origin: Call, key: str, number: int | None, account: Account) -> str 
     return None
 
 
-def _values(given: Any, split: str) -> list[Any]:
+def _values(setting: Any, split: str) -> list[Any]:
     """Return the file names: one, a list, or those of a split."""
-    if isinstance(given, dict):
-        given = cast("dict[str, Any]", given).get(split)
-    values: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+    if isinstance(setting, dict):
+        setting = cast("dict[str, Any]", setting).get(split)
+    values: list[Any] = cast("list[Any]", setting) if isinstance(setting, list) else [setting]
     return [value for value in values if value is not None]
 
 
-def _listed(given: Any, split: str) -> list[str]:
-    return [value for value in _values(given, split) if isinstance(value, str)]
+def _listed(setting: Any, split: str) -> list[str]:
+    return [value for value in _values(setting, split) if isinstance(value, str)]
 
 
 def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
@@ -176,10 +184,11 @@ def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile
     account.open_call(call)
     if isinstance(shares, Unknown):
         raise ConfigError(
-            f"{call.file}, line {call.line}: the probabilities cannot be determined: {shares.why}"
+            f"{call.file}, line {call.line}: the probabilities cannot be determined: "
+            f"{shares.reason}"
         )
-    given = call.of("datasets", 0)
-    if shares and len(model.sources) != len(given):
+    setting = call.of("datasets", 0)
+    if shares and len(model.sources) != len(setting):
         raise ConfigError(
             f"{call.file}, line {call.line}: some of its datasets cannot be determined"
         )

@@ -38,7 +38,7 @@ def per_rank_batch(size: int | None, part: Section, key: str, **options: Any) ->
     ranks = part.account.ranks
     if ranks is None:
         part.report(key, NO_RANKS) if part.has(key) else part.account.report(
-            part.node, part.at, f"{key}: {NO_RANKS}"
+            part.node, part.key_path, f"{key}: {NO_RANKS}"
         )
     return Batching(size, ranks=ranks or 1, **options)
 
@@ -58,7 +58,7 @@ def count_or_default(part: Section, key: str, default: int, library: str) -> int
     """Return a count, or the library's default with a note."""
     if not part.has(key):
         part.account.note(
-            part.node, part.at, f"{key} is missing: the default of {library} is {default}"
+            part.node, part.key_path, f"{key} is missing: the default of {library} is {default}"
         )
     return part.count(key) or default
 

@@ -128,7 +128,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 def training(top: Section) -> dict[str, Any]:
     """Return the batches of a file for transformers' trainer, and account for its other keys."""
-    top.account.note(top.node, top.at, "rows are read as stored: tokenise them in Python")
+    top.account.note(top.node, top.key_path, "rows are read as stored: tokenise them in Python")
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
     options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)
@@ -176,8 +176,8 @@ def _entry(item: Section, names: Names) -> SourceEntry:
 
 def _data_files(item: Section) -> list[str]:
     """Return the files of a dataset: one text, a list, or those of the selected split."""
-    given = item.peek("data_files")
-    if not isinstance(given, dict):
+    setting = item.peek("data_files")
+    if not isinstance(setting, dict):
         return item.texts("data_files")
     split = str(item.peek("split") or "train")
     part = item.part("data_files")
@@ -199,9 +199,9 @@ def paths_of(
     item: Section, key: str, name: str, hub: Hub, config: str, split: str
 ) -> tuple[str, ...]:
     """Return the paths of named files, or of a hub dataset."""
-    given = hub.name
-    is_local = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
-    local = [f"{given.rstrip('/')}/{file}" for file in hub.files] or [given] if is_local else []
+    setting = hub.name
+    is_local = setting.endswith(FILES) or setting.startswith((".", "/", "~")) or "://" in setting
+    local = [f"{setting.rstrip('/')}/{file}" for file in hub.files] or [setting] if is_local else []
     return item.dataset(key, name, hub, config, split, local)
 
 
