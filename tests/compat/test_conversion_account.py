@@ -251,7 +251,7 @@ def test_batches_of_a_rank_need_the_number_of_ranks(tmp_path: Path, kind: str) -
         0
     ]
     found = converted(tmp_path, PER_RANK[kind])
-    assert found.format == kind and "say --ranks" in lost(found)[key]
+    assert found.format == kind and "set --ranks" in lost(found)[key]
     found = converted(tmp_path, PER_RANK[kind], ranks=64)
     assert key not in lost(found) and found.mixture.horizon == ("steps", 9)
     assert found.mixture.batch is not None and (

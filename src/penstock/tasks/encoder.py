@@ -1,4 +1,4 @@
-"""Task encoders: one class that says how samples become batches.
+"""Task encoders: one class that defines the way from samples to batches.
 
 An encoder only owns functions. `build` puts them into a pipeline of the core, which owns order,
 buffers, random numbers and state. Every hook may therefore drop a sample or use `self.rng`, and a

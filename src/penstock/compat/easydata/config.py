@@ -355,7 +355,7 @@ class PipelineConfig:
         no_stage = "there is no such stage"
         refuse(
             self,
-            source="its fields are those of DatasetConfig",
+            source="set the fields of DatasetConfig instead",
             cache=no_stage,
             ray=no_stage,
             observability=no_stage,

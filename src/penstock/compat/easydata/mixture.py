@@ -25,8 +25,7 @@ def block_mixture_interleave(
     """Mix datasets by weight into a Hugging Face `IterableDataset` with an exact state.
 
     Without streams among the inputs the state is a position. Ranks and workers then get disjoint
-    shards of one sequence, and a shard reads only its own rows. The rules are those of
-    `penstock.engine.mixing`.
+    shards of one sequence, and a shard reads only its own rows. `penstock.engine.mixing` defines the rules.
 
     Args:
         datasets: Hugging Face datasets (map-style or streaming), sequences, or re-iterable objects,

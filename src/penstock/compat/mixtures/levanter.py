@@ -1,6 +1,6 @@
 """Levanter's data section: `configs` (or `components`) with `train_weights`.
 
-It is a file of its own, or part of a training config.
+It is a separate file, or part of a training config.
 """
 
 from __future__ import annotations

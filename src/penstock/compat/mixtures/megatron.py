@@ -25,8 +25,8 @@ _REPORTED: Reasons = {
         "train_label_data_paths", "train_reward_data_paths", "pos_train_data_paths", "neg_train_data_paths",
         "pos_train_label_data_paths", "neg_train_label_data_paths",
     ),
-    "weights by a power of the sizes: say "
-    "temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
+    "weights are a power of the sizes: "
+    "set temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
     "documents are concatenated and split without gaps here": (
         "pack_impl", "allow_chopped", "dataset_impl", "train_impl", "data_impl", "curriculum_learning",
         "curriculum_seqlen", "short_seq_prob", "add_bos", "add_eos", "online_dataserver_ips",
