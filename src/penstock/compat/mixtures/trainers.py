@@ -10,7 +10,10 @@ from ...mixture_files import Batching, SourceEntry
 from .account import Reasons, Section
 
 Horizon = tuple[str, float] | None
-NO_RANKS = "it counts samples per rank, but the file has no number of ranks: set --ranks (ranks=) to the number of ranks that read their own samples"
+NO_RANKS = (
+    "it counts samples per rank, but the file has no number of ranks: set --ranks (ranks=) to the "
+    "number of ranks that read their own samples"
+)
 SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
 MAY_STOP = "the run may end before its horizon"
 OTHER_RUN = "the position of another run is not carried over: resume from a Penstock state"
