@@ -40,7 +40,7 @@ def test_losses_are_told_and_nothing_is_written(mixture: Path, penstock: Penstoc
     assert result.exit_code == 1 and not out.exists()
     first, counts, last = result.output.splitlines()
     assert first.startswith(
-        f"lost: {source}, line 4, sampling: is no key of olmo-core files that is known here"
+        f"lost: {source}, line 4, sampling: is an unknown key of olmo-core files"
     )
     assert counts == f"{source}: read as olmo-core; keys: 7 carried, 0 harmless, 1 reported"
     assert last == f"{out}: not written: 1 lost (--lossy writes the rest)"
@@ -69,6 +69,6 @@ def test_what_is_no_mixture_is_refused(mixture: Path, penstock: Penstock) -> Non
     result = penstock("convert", other, "-o", mixture.with_name("out.yaml"))
     assert (
         result.exit_code == 2
-        and "say which, by kind= (on the command line --from): one of" in result.stderr
+        and "choose one with kind= (--from on the command line)" in result.stderr
     )
     assert not mixture.with_name("out.yaml").exists()

@@ -449,7 +449,7 @@ def test_lanes_deal_streams_out() -> None:
     assert_covers([t for half in halves for t in half], whole)
     assert [len(half) for half in halves] == [60, 60]
     assert make().shard(9, 7).num_shards >= 1 and list(make().shard(9, 7)) == []
-    with pytest.raises(ps.ConfigError, match="4 lanes cannot be dealt out to 3"):
+    with pytest.raises(ps.ConfigError, match="4 lanes cannot be sharded into 3"):
         make().shard(3, 1)
 
 

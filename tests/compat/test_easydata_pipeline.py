@@ -351,7 +351,7 @@ def test_each_dataset_has_a_folder_or_its_own(folder: Path, tmp_path: Path) -> N
 def test_an_endless_mixture_is_not_saved(folder: Path, tmp_path: Path) -> None:
     # It wrote until the disk was full.
     asked = SaveStageConfig(output_dir=str(tmp_path))
-    with pytest.raises(ps.ConfigError, match="never ends"):
+    with pytest.raises(ps.ConfigError, match="is endless"):
         Pipeline(config(folder, save=asked)).source().mix().save()
 
 
@@ -384,7 +384,7 @@ def test_the_number_of_files_is_kept(form: str, tmp_path: Path) -> None:
     assert list(ps.read(tmp_path)) == rows(2_503)
     with pytest.raises(ps.ConfigError, match="there are 2 rows"):
         write_shards(rows(2), tmp_path / "few", SaveStageConfig(num_shards=3), 2)
-    with pytest.raises(ps.ConfigError, match="not known beforehand"):
+    with pytest.raises(ps.ConfigError, match="unknown before writing"):
         write_shards(rows(2), tmp_path / "few", SaveStageConfig(num_shards=3), None)
 
 
@@ -453,7 +453,7 @@ def test_fields_that_would_do_nothing_are_refused() -> None:
         (DatasetMixture, {"informs": [TextDatasetInform(data_files="x")], "pack_tokens": True}),
     ]
     for kind, fields in given:
-        with pytest.raises(ps.ConfigError, match="would do nothing here"):
+        with pytest.raises(ps.ConfigError, match="would have no effect"):
             kind(**fields)
     assert TokenizeStageConfig(cache_tokenized=False).max_length == 2048  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ def test_a_shard_is_a_file(parquet: str) -> None:
     assert [row["text"] for row in source.open_shard(source.shard_names[1])] == [
         f"1-{i}" for i in range(10)
     ]
-    with pytest.raises(ps.ConfigError, match="no shard 'p9'"):
+    with pytest.raises(ps.ConfigError, match="unknown shard 'p9'"):
         source.open_shard("p9")
     with pytest.raises(ps.ConfigError, match="storage_options"):
         ParquetShardedSource(parquet, storage_options={"key": "x"})

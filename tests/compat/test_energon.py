@@ -133,7 +133,7 @@ def test_the_length_is_not_known_where_hooks_decide() -> None:
             return 0, 3
 
     loader = get_loader(get_val_dataset(samples("a", 5), batch_size=None, task_encoder=Groups()))
-    with pytest.raises(TypeError, match="how many items"):
+    with pytest.raises(TypeError, match="number of items is unknown"):
         len(loader)
     assert [len(batch) for batch in loader] == [3, 2]
 
@@ -280,7 +280,7 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
         ({"max_samples_per_sequence": 0}, "max_samples_per_sequence=0"),
         ({"virtual_epoch_length": -1}, "virtual_epoch_length=-1"),
         ({"av_decode": "torch"}, "av_decode= is not supported"),
-        ({"shufle_buffer_size": 3}, "no setting 'shufle_buffer_size'"),
+        ({"shufle_buffer_size": 3}, "unknown setting 'shufle_buffer_size'"),
         ({"packing_buffer_size": 3}, "select_samples_to_pack"),
     ]:
         with pytest.raises(ps.ConfigError, match=said):
@@ -289,7 +289,7 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
         get_savable_loader(train("a", 5), watchdog_timeout_seconds=60)
     with pytest.raises(ps.ConfigError, match="handler= is not supported"):
         get_train_dataset(data, batch_size=1, handler=log_exception)
-    with pytest.raises(ps.ConfigError, match="no logs of workers"):
+    with pytest.raises(ps.ConfigError, match="workers write no logs"):
         WorkerConfig(worker_debug_path="{worker_id}.jsonl")
     with pytest.raises(ps.ConfigError, match="restore_error_handler"):
         WorkerConfig(restore_error_handler=log_exception)
@@ -299,7 +299,7 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
         get_loader(train("a", 5), worker_config=WorkerConfig(seed_offset=3))
     with pytest.raises(ps.ConfigError, match="ps.Loader"):
         get_loader(data)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ps.ConfigError, match="no prepared dataset"):
+    with pytest.raises(ps.ConfigError, match="neither a prepared dataset"):
         get_train_dataset("/nowhere/at/all", batch_size=1)
 
 
@@ -354,7 +354,9 @@ def test_the_default_worker_config_knows_its_rank(monkeypatch: pytest.MonkeyPatc
     config = WorkerConfig.default_worker_config(num_workers=2)
     assert (config.rank, config.world_size, config.num_workers) == (3, 8, 2)
     # A group beside rank and world size, as training frameworks pass it, leaves these as they are.
-    assert WorkerConfig(rank=1, world_size=4, data_parallel_group=object()).place() == (1, 4)
+    assert WorkerConfig(
+        rank=1, world_size=4, data_parallel_group=object()
+    ).rank_and_world_size() == (1, 4)
 
 
 def test_encoders_that_build_the_pipeline_themselves_are_refused() -> None:
@@ -557,7 +559,7 @@ def test_concatenation_is_for_finite_datasets() -> None:
     )
     assert list(chain(*get_loader(both))) == [f"{name}{i}" for name in "ab" for i in range(5)]
     assert len(both) == len(get_loader(both)) == 6
-    with pytest.raises(ps.ConfigError, match="never ends"):
+    with pytest.raises(ps.ConfigError, match="is endless"):
         ConcatDataset(train("a", 5), train("b", 5))
 
 
@@ -566,7 +568,7 @@ def test_wrappers_refuse_what_they_cannot_do() -> None:
     for make, said in [
         (lambda: BlendDataset(), "no datasets"),
         (lambda: BlendDataset(a), "pairs"),  # pyright: ignore[reportArgumentType]
-        (lambda: BlendDataset((samples("a", 3), 1)), "no dataset of this API"),  # pyright: ignore[reportArgumentType]
+        (lambda: BlendDataset((samples("a", 3), 1)), "not a dataset of this API"),  # pyright: ignore[reportArgumentType]
         (lambda: BlendDataset((a, -1), (a, 1)), "-1"),
         (lambda: BlendDataset((EpochizeDataset(a, 3), 1)), "EpochizeDataset"),
         (
@@ -795,7 +797,7 @@ def test_a_run_keeps_its_lanes_when_ranks_leave() -> None:
         loader.restore_state_rank(states)
     its = [iter(loader) for loader in three]
     assert sorted(map(str, (next(it) for _ in range(4) for it in its))) == sorted(map(str, got))
-    with pytest.raises(ps.IndexedError, match="3 ranks cannot share out the 4 lanes"):
+    with pytest.raises(ps.IndexedError, match="3 ranks do not divide the 4 lanes"):
         len(three[0])
 
 
@@ -857,7 +859,7 @@ def test_foreign_states_are_refused_with_the_difference(other: Make, said: str) 
     with pytest.raises(ps.StateError, match=said):
         loader.restore_state_rank(state)
     assert take(loader, 1) and len(before) == 3
-    with pytest.raises(ps.StateError, match="give what save_state"):
+    with pytest.raises(ps.StateError, match="pass the result of save_state"):
         loader.restore_state_rank([])
 
 

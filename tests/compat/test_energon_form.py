@@ -103,7 +103,8 @@ def test_code_of_a_folder_is_never_run(tmp_path: Path, settings: Any, asked: str
     assert len(ps.read(root)) == 4  # the parts can be read all the same
     about = form.load(root)
     with pytest.raises(
-        ConfigError, match=rf"asks to run {asked}, which is never done: pass a function of your own"
+        ConfigError,
+        match=rf"refers to the code {asked}, which is never run: pass your own function",
     ):
         _ = about.fields
     assert not ran.exists()
@@ -123,7 +124,7 @@ def test_fields() -> None:
     assert fields(sample) == {"image": 1, "text": "t", "all": {"lines": ["only one"]}}
     with pytest.raises(
         DataError,
-        match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt",
+        match=r"^7: the field 'image' maps to 'jpg,png', which is not in this sample.*parts are txt",
     ):
         fields({"__key__": "7", "txt": "t"})
     with pytest.raises(
@@ -131,7 +132,7 @@ def test_fields() -> None:
     ):
         fields({"__key__": "7", "png": b"", "json": b'{"lines": []}'})
     for wrong in ("", "[a]", "json[a", "json[a]b", "json[]", "json[a]]"):
-        with pytest.raises(ConfigError, match="names no part"):
+        with pytest.raises(ConfigError, match="not a path to a part"):
             Fields({"x": wrong})
 
 

@@ -235,11 +235,11 @@ def test_subsets(write: Write) -> None:
     assert sorted(chain(*thirds)) == list(range(40))
     for subset, said in [
         ("[0, 41]", "there are 40"),
-        ("[3, 3]", "holds no sample"),
-        ("[-1, 3]", "no bound"),
-        ("[0%, 120%]", "no bound"),
+        ("[3, 3]", "is empty"),
+        ("[-1, 3]", "not a bound"),
+        ("[0%, 120%]", "not a bound"),
         ("[3]", "list of two"),
-        ("[a, b]", "no bound"),
+        ("[a, b]", "not a bound"),
     ]:
         with pytest.raises(ps.ConfigError, match=said):
             numbers(subset)
@@ -253,7 +253,7 @@ def test_a_subset_of_several_datasets_is_relative(write: Write) -> None:
             path = write(
                 f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: {bounds}}}, {entry}}}}}"
             )
-            with pytest.raises(ps.ConfigError, match="for one dataset only"):
+            with pytest.raises(ps.ConfigError, match="name it at each dataset"):
                 one_pass(path, 10, repeat=False)
         path = write(
             f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: [0%, 20%]}}, {entry}}}}}"
@@ -355,24 +355,24 @@ V2 = "__class__: MetadatasetV2\n"
         ),
         (
             V2 + "splits: {train: {blend_epochized: [{path: data/a, repetitions: 0.01}]}}",
-            "no sample at all",
+            "round to 0 samples",
         ),
         (
             V2 + "splits: {train: {blend_epochized: [{blend: [{path: data/a}]}]}}",
-            "a blend has no end",
+            "a blend is endless",
         ),
         (V2 + "splits: {train: {blend: []}}", "must be a list"),
         (V2 + "splits: {train: {}}", "one of path, blend and blend_epochized"),
         (V2 + "splits: {test: {path: data/a}}", "no split 'train'; there are test"),
         (
             V2 + "splits: {train: {path: data/nothing}}",
-            "splits.train: .*nothing is no prepared dataset",
+            "splits.train: .*nothing is neither a prepared dataset",
         ),
-        (V2 + "splits: {train: {path: 's3://bucket/x'}}", "not on this machine"),
-        (V2 + "splits: {train: {path: data/a, split_part: test}}", "no split 'test'"),
+        (V2 + "splits: {train: {path: 's3://bucket/x'}}", "is remote"),
+        (V2 + "splits: {train: {path: data/a, split_part: test}}", "unknown split 'test'"),
         (V2 + "split: {}", "unknown key 'split'"),
         ("splits: {train: {blend: [{path: data/a}]}}", "unknown key 'blend'"),
-        ("__class__: MetadatasetV3\nsplits: {}", "MetadatasetV3 is not known"),
+        ("__class__: MetadatasetV3\nsplits: {}", "unknown class MetadatasetV3"),
         ("[1, 2]", "must be a mapping"),
     ],
 )
@@ -391,6 +391,6 @@ def test_no_code_runs_from_a_metadataset(write: Write, tmp_path: Path) -> None:
             batch_size=1,
         )
     (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')")
-    with pytest.raises(ps.ConfigError, match="not known"):
+    with pytest.raises(ps.ConfigError, match="unknown class"):
         get_train_dataset(write("__module__: evil\n__class__: Anything\nsplits: {}"), batch_size=1)
     assert not mark.exists()

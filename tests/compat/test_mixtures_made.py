@@ -101,7 +101,7 @@ def test_maxtext_files_of_a_mixture(tmp_path: Path) -> None:
         "dataset_type: grain\ngrain_train_mixture_config_path: mix.json\n"
     )
     with pytest.raises(
-        ps.ConfigError, match=r"no source in this MaxText file.*\n.*convert that file, mix.json"
+        ps.ConfigError, match=r"MaxText file has no source.*\n.*convert mix.json instead"
     ):
         convert(tmp_path / "c.yml")
 

@@ -169,7 +169,7 @@ def test_several_runs_in_a_checkpoint_are_told_apart(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "both", app)
     again = {name: loaders(0, 1)[kind] for name, kind in (("train", "packed"), ("val", "buffered"))}
     with pytest.raises(
-        ps.StateError, match=r"states of several runs: say which by name= \(app.train, app.val\)"
+        ps.StateError, match=r"states of several runs: choose one with name= \(app.train, app.val\)"
     ):
         LoaderState(again["val"], folder)
     with pytest.raises(ps.StateError, match="no state of Penstock"):

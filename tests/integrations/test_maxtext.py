@@ -97,7 +97,7 @@ def test_evaluation_ends_and_begins_anew() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"expansion_factor_real_data=0\.5 asks for several iterators"
+        ConfigError, match=r"expansion_factor_real_data=0\.5 needs several iterators"
     ):
         train_iterator(packed("lanes"))(config(factor=0.5), "mesh", [0])
 

@@ -144,7 +144,7 @@ def test_files_that_are_missing_or_damaged_are_named(run: tuple[ps.Loader, Path]
     before, file = loader.state_dict(), folder / "7/data/process_0-of-1.json"
     whole = file.read_text()
     for text, said in (
-        (whole[:-9], "not a whole JSON file"),
+        (whole[:-9], "not a complete JSON file"),
         (whole.replace("60", "61"), "damaged"),
         ("[]", "mapping"),
     ):

@@ -189,7 +189,7 @@ def test_a_length_is_there_exactly_where_there_is_one() -> None:
 def test_what_a_wrapper_cannot_do_is_refused() -> None:
     endless = IterableDataset(ps.from_sequence(range(3)).repeat())
     assert [x for x, _ in zip(endless, range(4), strict=False)] == [0, 1, 2, 0]
-    with pytest.raises(ps.ConfigError, match="a second `for` over a dataset that never ends"):
+    with pytest.raises(ps.ConfigError, match="a second `for` over an endless dataset"):
         iter(endless)
     with pytest.raises(ps.IndexedError, match="IterableDataset"):
         MapDataset(ps.from_sequence(range(3)).filter(bool))
@@ -264,5 +264,5 @@ def test_the_state_of_a_sampler_is_of_its_data_steps_and_ranks_alone() -> None:
             Sampler(data).load_state_dict(state)
     wrong: list[Any] = [{"step": 2}, {}, [2], None]
     for other in wrong:
-        with pytest.raises(ps.StateError, match="no state of a"):
+        with pytest.raises(ps.StateError, match="not a state of"):
             Sampler(made()).load_state_dict(other)

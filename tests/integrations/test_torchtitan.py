@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.integrations import torchtitan
-from penstock.integrations.torchtitan import Place, data_loader
+from penstock.integrations.torchtitan import ProcessInfo, data_loader
 
 OLD = {"seq_len": 4, "local_batch_size": 2}
 NEW = {"max_context_length": 4, "num_tokens_per_batch": 8}
@@ -42,7 +42,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> di
     return PLACES[request.param]
 
 
-def make(place: Place) -> ps.Loader:
+def make(place: ProcessInfo) -> ps.Loader:
     assert (place.batch_size, place.seq_len, place.tokenizer) == (2, 4, "words")
     rows = (
         ps.from_sequence([[i] * place.seq_len for i in range(24)])
@@ -60,7 +60,7 @@ def built(rank: int, ranks: int, asked: dict[str, int]) -> Any:
 
 
 def test_it_gives_what_the_loader_gives_and_goes_on_from_its_state(asked: dict[str, int]) -> None:
-    want = [*make(Place(1, 2, 2, 4, "words"))]
+    want = [*make(ProcessInfo(1, 2, 2, 4, "words"))]
     loader = built(1, 2, asked)
     steps = iter(loader)
     assert [next(steps) for _ in range(2)] == want[:2]

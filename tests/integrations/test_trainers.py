@@ -190,7 +190,7 @@ def test_every_evaluation_is_a_whole_pass_after_a_few_items_and_after_all_of_the
     for items in (1, len(expected), len(expected) + 1):
         assert [x for _, x in zip(range(items), loader, strict=False)] == expected[:items]
         assert list(loader) == expected
-    with pytest.raises(ps.ConfigError, match=r"never ends.*\.limit\(n\)"):
+    with pytest.raises(ps.ConfigError, match=r"endless.*\.limit\(n\)"):
         EvalLoader(ps.Loader(ds.repeat()))
 
 
@@ -199,7 +199,7 @@ def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     alike = ps.Loader(rows, rank=0, world_size=2).state_dict()
     assert states_of_all(alike, 2) == [alike]
     lanes = ps.Loader(rows.filter(lambda x: x % 2), rank=0, world_size=2)
-    with pytest.raises(ps.ConfigError, match="not initialised: keep the state_dict"):
+    with pytest.raises(ps.ConfigError, match="not initialised: save the state_dict"):
         AllRanks(lanes).state_dict()
     alone = ps.Loader(rows.filter(lambda x: x % 2)).state_dict()
     assert states_of_all(alone, 1) == [alone]
@@ -207,7 +207,7 @@ def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     assert len(AllRanks(many).state_dict()["ranks"]) == 1
     taken = ps.Loader(rows, rank=0, world_size=2)
     taken.lease(3)
-    with pytest.raises(ps.ConfigError, match="what it took"):
+    with pytest.raises(ps.ConfigError, match="leases"):
         AllRanks(taken).state_dict()
 
 
@@ -262,7 +262,7 @@ def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
 
 def test_what_is_no_state_of_all_ranks_is_refused() -> None:
     loader = ps.Loader(ps.from_sequence(range(10)))
-    with pytest.raises(ps.StateError, match="not the state of AllRanks"):
+    with pytest.raises(ps.StateError, match="not a state of AllRanks"):
         AllRanks(loader).load_state_dict(loader.state_dict())
 
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_lightning_without_a_state_of_the_loader_is_refused() ->
 
 def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:
     rows = ps.from_sequence(range(100))
-    with pytest.raises(ps.ConfigError, match="made for world_size=1, and the trainer has 2"):
+    with pytest.raises(ps.ConfigError, match="has world_size=1, but the trainer has 2"):
         require_ranks(ps.Loader(rows), 2)
     require_ranks(ps.Loader(rows, rank=0, world_size=1), 2)  # peers of one data-parallel group
 

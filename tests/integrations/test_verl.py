@@ -118,9 +118,9 @@ def test_prompts_come_as_planned_and_go_on_in_another_process(verl: Any, file: P
 def test_what_does_not_fit_is_refused(verl: Any, file: Path) -> None:
     with pytest.raises(ps.ConfigError, match="one mixture file"):
         verl.Prompts("train.parquet", None, {"filter_overlong_prompts": False})
-    with pytest.raises(ps.ConfigError, match="filter_overlong_prompts=True would leave out rows"):
+    with pytest.raises(ps.ConfigError, match="filter_overlong_prompts=True would drop rows"):
         verl.Prompts(str(file), None, {})
-    with pytest.raises(ps.ConfigError, match="goes with data.custom_cls Prompts"):
+    with pytest.raises(ps.ConfigError, match="needs data.custom_cls=Prompts"):
         verl.Passes([1, 2], {})
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         _ = verl.Other

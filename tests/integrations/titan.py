@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import penstock as ps
-from penstock.integrations.torchtitan import Place, data_loader
+from penstock.integrations.torchtitan import ProcessInfo, data_loader
 
 if TYPE_CHECKING:
     from .training import Run
@@ -59,7 +59,7 @@ def pair(batch: Any) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     }, tokens[:, 1:]
 
 
-def loader(packed: Any, place: Place) -> ps.Loader:
+def loader(packed: Any, place: ProcessInfo) -> ps.Loader:
     batches = packed(place.seq_len + 1).batch(place.batch_size).map(pair)
     return ps.Loader(batches, rank=place.rank, world_size=place.world_size, lanes=12)
 

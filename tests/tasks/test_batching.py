@@ -71,7 +71,7 @@ def test_dtypes_stay() -> None:
         (batch_pad_stack, [np.zeros(2), np.zeros((2, 2))], "numbers of axes differ"),
         (concat_pad, [np.zeros(2), np.zeros((2, 2))], "number of axes"),
         (concat_pad, [np.zeros(())], "number of axes"),
-        (generic_batch, [{"a": 1}, {"b": 1}], "lacks a key"),
+        (generic_batch, [{"a": 1}, {"b": 1}], "different keys"),
     ],
 )
 def test_what_cannot_be_batched_is_refused(fn: Any, values: list[Any], said: str) -> None:

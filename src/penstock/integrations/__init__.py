@@ -1,4 +1,4 @@
-"""Frames: what a framework or a trainer wants to be handed, a file each, imported when it is used.
+"""Adapters to frameworks and trainers, one file each, imported on use.
 
-Nothing in here orders, shares out or keeps a cursor; that is the loader's.
+An adapter owns no order, sharding or cursor; those belong to the loader.
 """

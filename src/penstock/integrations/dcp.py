@@ -1,10 +1,9 @@
-"""Checkpoints by `torch.distributed.checkpoint`: where a run stands, beside the model and the
-optimizer.
+"""Checkpoints by `torch.distributed.checkpoint`: the loader state beside the model.
 
-Its planner writes what stands under one key on several ranks once, and reads a key only for who
-names it. So ranks that stand alike share a key, those that differ have one each, and who loads on
-another number of ranks is told by the checkpoint which keys there are. All processes agree, before
-they share a key, that they stand at one step.
+The DCP planner writes a key that several ranks share once, and reads a key only for ranks that name
+it. Ranks with equal states therefore share one key, and ranks with different states have one key
+each. A rank that loads with another world size reads the key names from the checkpoint. Before
+processes share a key, all of them check that they are at the same step.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ _KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
 
 class LoaderState:
-    """A `Stateful` for `dcp.save`, `dcp.async_save` and `dcp.load`: one opaque text where all ranks
-    stand alike, one for each where they have lanes or journals of their own, or cannot agree as
-    torch.distributed does not run.
+    """Expose a run as a `Stateful` for `dcp.save`, `dcp.async_save` and `dcp.load`.
 
-    Saving is refused where processes stand at different steps, also those that are one rank (tensor
-    parallelism). Like `dcp.save`, it is a call of all processes that have a loader.
+    The state is one opaque text if all ranks are equal. It is one text per rank if ranks have lanes
+    or journals, or if torch.distributed does not run and they cannot agree.
+
+    Saving fails if processes are at different steps, including processes of one rank (tensor
+    parallelism). Like `dcp.save`, it is a collective call of all processes that have a loader.
 
     Args:
         run: a loader, or an iterator of a dataset.
-        checkpoint: to load what another number of ranks wrote, or to adopt a run in lanes: the
-            checkpoint that is loaded next, as a folder or as a `StorageReader`. What was made with
-            it is loaded before it is saved.
-        name: under which it lies in what is saved, where a checkpoint holds several ("data",
-            "app.data").
-        on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one.
-        process_group: the processes that have a loader, where these are not all.
+        checkpoint: the checkpoint to load next, as a folder or a `StorageReader`. Required to load
+            a checkpoint of another world size, or to adopt a run in lanes. Load this object before
+            you save it.
+        name: the name of this state in the checkpoint, if it holds several ("data", "app.data").
+        on_mismatch: "error" rejects the state of another pipeline; "adopt" continues with this one.
+        process_group: the processes that have a loader, if these are not all.
 
     Raises:
         StateError: for a checkpoint that holds no state, or several without `name`.
@@ -68,63 +67,62 @@ class LoaderState:
     ) -> None:
         self._run, self._group = run, process_group
         self._on_mismatch: OnMismatch = on_mismatch
-        self._awaited = [] if checkpoint is None else _keys(checkpoint, name)
+        self._pending_keys = [] if checkpoint is None else _keys(checkpoint, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the run as text; before it is loaded from a checkpoint, the keys that
-        are wanted of that.
+        """Return the state of the run as text, or the keys to load from `checkpoint`.
 
         Raises:
-            StateError: where processes stand at different steps, or read different data; on all of
-                them.
+            StateError: on all processes, if they are at different steps or read different data.
         """
-        if self._awaited:
-            return {key: _Awaited() for key in self._awaited}
+        if self._pending_keys:
+            return {key: _PendingState() for key in self._pending_keys}
         state, run = self._run.state_dict(), self._run
-        told = gathered(stand_of(unseal(state)), self._group)
-        own = ranks_differ(state, run.world_size) or (run.world_size > 1 and told is None)
-        key = f"penstock-rank-{run.rank}-of-{run.world_size}" if own else "penstock"
+        positions = gathered(stand_of(unseal(state)), self._group)
+        differs = ranks_differ(state, run.world_size) or (run.world_size > 1 and positions is None)
+        key = f"penstock-rank-{run.rank}-of-{run.world_size}" if differs else "penstock"
         try:
-            require_one_step(told or [], run.world_size)
+            require_one_step(positions or [], run.world_size)
         except StateError as error:
             error.add_note(
-                "penstock: to load a checkpoint from here, name it: LoaderState(loader, checkpoint)"
+                "penstock: to load a checkpoint at this point, pass it: LoaderState(loader, "
+                "checkpoint)"
             )
             raise
         return {key: json.dumps(state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go where the states say that were loaded.
+        """Restore the run from the states of a checkpoint.
 
         Args:
-            state_dict: what `state_dict()` returned, filled.
+            state_dict: the return value of `state_dict()`, filled by `dcp.load`.
 
         Raises:
-            StateError: for states that are damaged, of other moments or of another pipeline. The
-                run then stays where it was.
+            StateError: for states that are corrupted, of different steps, or of another pipeline.
+                The run then keeps its position.
         """
         try:
             states = [json.loads(text) for text in state_dict.values()]
         except (TypeError, ValueError) as error:
             raise StateError(
-                f"the checkpoint's states are no JSON ({error}); use an earlier one"
+                f"the states in the checkpoint are not JSON ({error}); use an earlier checkpoint"
             ) from error
         self._run.load_state_dict(states, self._on_mismatch)
-        self._awaited = list[str]()
+        self._pending_keys = list[str]()
 
 
-class _Awaited:
-    """A place for a state that is to be loaded. It cannot be saved."""
+class _PendingState:
+    """Placeholder for a state to load; saving it raises `ConfigError`."""
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
-            "this LoaderState was made to load a checkpoint: load it first, or save one that was "
-            "made without"
+            "this LoaderState waits for its checkpoint: load it first, or save one made without "
+            "checkpoint="
         )
 
 
 def _keys(checkpoint: Any, name: str | None) -> list[str]:
-    """The keys of a run's states in a checkpoint."""
+    """Return the keys of a run's states in a checkpoint."""
     if isinstance(checkpoint, str | Path):
         try:
             from torch.distributed.checkpoint.filesystem import FileSystemReader
@@ -133,17 +131,21 @@ def _keys(checkpoint: Any, name: str | None) -> list[str]:
                 "torch", "torch", "a checkpoint of torch.distributed.checkpoint"
             ) from error
         checkpoint = FileSystemReader(checkpoint)
-    held = dict[str, dict[str, re.Match[str]]]()
-    for found in map(_KEY.fullmatch, checkpoint.read_metadata().state_dict_metadata):
-        if found and name in (None, found[1]):
-            held.setdefault(found[1] or "", {})[found[2]] = found
-    if len(held) != 1:
-        several = f"states of several runs: say which by name= ({', '.join(sorted(held))})"
-        raise StateError(f"the checkpoint holds {several if held else 'no state of Penstock'}")
-    (keys,) = held.values()
-    ranks = {int(found[3]): int(found[4]) for found in keys.values() if found[3]}
-    if gone := sorted(set(range(max(ranks.values(), default=0))) - ranks.keys()):
+    keys_by_run = dict[str, dict[str, re.Match[str]]]()
+    for match in map(_KEY.fullmatch, checkpoint.read_metadata().state_dict_metadata):
+        if match and name in (None, match[1]):
+            keys_by_run.setdefault(match[1] or "", {})[match[2]] = match
+    if len(keys_by_run) != 1:
+        several = (
+            f"states of several runs: choose one with name= ({', '.join(sorted(keys_by_run))})"
+        )
         raise StateError(
-            f"the checkpoint lacks the states of ranks {gone[:8]} of {max(ranks.values())}"
+            f"the checkpoint holds {several if keys_by_run else 'no state of Penstock'}"
+        )
+    (keys,) = keys_by_run.values()
+    world_sizes = {int(match[3]): int(match[4]) for match in keys.values() if match[3]}
+    if missing := sorted(set(range(max(world_sizes.values(), default=0))) - world_sizes.keys()):
+        raise StateError(
+            f"the checkpoint lacks the states of ranks {missing[:8]} of {max(world_sizes.values())}"
         )
     return sorted(keys, key=lambda key: (int(keys[key][3] or 0), key))

@@ -1,4 +1,4 @@
-"""Lightning: training data that its Trainer resumes exactly, in the middle of an epoch too."""
+"""Lightning: training data that its Trainer resumes exactly, also in mid-epoch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _Callback = cast(Any, Callback)
 
 
 class TrainLoader(_Callback):
-    """A loader for `Trainer.fit` that is also a callback of the trainer, which tells it what was
-    trained.
+    """Serve a loader to `Trainer.fit`, and track trained batches as a callback of the trainer.
 
-    Lightning fetches a batch before it is trained, where it cannot know which is the last; such a
-    batch is no part of the state. The states of all ranks go into Lightning's own checkpoint, which
-    may be resumed on other devices.
+    Lightning fetches a batch before it trains it, if it cannot know the last one. The state leaves
+    out such a batch. Lightning's own checkpoint stores the states of all ranks, and other device
+    counts can resume it.
 
     Args:
-        make: makes the loader; called when the trainer knows the ranks.
+        make: makes the loader; called once the trainer knows the ranks.
 
     >>> import penstock as ps
     >>> from lightning.pytorch import Trainer
@@ -38,41 +37,41 @@ class TrainLoader(_Callback):
 
     def __init__(self, make: Callable[[], Loader]) -> None:
         self._make = make
-        self._made: Loader | None = None
+        self._loader: Loader | None = None
         self._fitting = False
         self._fetched = deque[Callable[[], dict[str, Any]]]()
 
     @property
     def loader(self) -> Loader:
-        """The loader, from `Trainer.fit` on."""
-        if self._made is None:
+        """The loader; available from `Trainer.fit` on."""
+        if self._loader is None:
             raise ConfigError(
-                "the loader is made by Trainer.fit, for Trainer(callbacks=[...]) with this object "
-                "in it"
+                "there is no loader yet: Trainer.fit makes it; add this object to "
+                "Trainer(callbacks=[...])"
             )
-        return self._made
+        return self._loader
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Make the loader, once.
 
         Args:
-            trainer: whose ranks the loader has.
+            trainer: the trainer, which knows the world size.
             pl_module: not used.
-            stage: what the trainer is about to do.
+            stage: the stage that begins, such as "fit".
         """
         self._fitting = stage == "fit"
-        if not self._fitting or self._made is not None:
+        if not self._fitting or self._loader is not None:
             return
         loader = self._make()
         require_ranks(loader, trainer.world_size)
-        self._made = loader
-        self._trained = self._moment()
+        self._loader = loader
+        self._trained = self._snapshot()
 
     def __iter__(self) -> Iterator[Any]:
-        if self._fetched:  # and never trained: they come again
-            self._go([self._trained()])
+        if self._fetched:  # fetched but not trained: serve these batches again
+            self._restore([self._trained()])
         for batch in rest_or_next(self.loader):
-            self._fetched.append(self._moment())
+            self._fetched.append(self._snapshot())
             yield batch
 
     def __len__(self) -> int:
@@ -81,32 +80,42 @@ class TrainLoader(_Callback):
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note that the oldest batch fetched is being trained."""
-        self._trained = self._fetched.popleft()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of all ranks after the last batch that was trained."""
-        return (
-            {"ranks": states_of_all(self._trained(), self.loader.world_size)} if self._made else {}
-        )
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on after the last batch that was trained.
-
-        Args:
-            state_dict: what `state_dict()` gave.
-        """
-        if self._fitting:
-            self._go(state_dict["ranks"])
-
-    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Refuse to resume a model that was trained on other data, whose data would start from the
-        beginning.
+        """Record that training of the oldest fetched batch begins.
 
         Args:
             trainer: not used.
             pl_module: not used.
-            checkpoint: that is resumed.
+            batch: not used.
+            batch_idx: not used.
+        """
+        self._trained = self._fetched.popleft()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all ranks after the last trained batch."""
+        return (
+            {"ranks": states_of_all(self._trained(), self.loader.world_size)}
+            if self._loader
+            else {}
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue after the last trained batch of a checkpoint.
+
+        Args:
+            state_dict: the return value of `state_dict()`.
+        """
+        if self._fitting:
+            self._restore(state_dict["ranks"])
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Raise if a checkpoint lacks the state of this loader.
+
+        Without it the model would resume, and its data would start from the beginning.
+
+        Args:
+            trainer: not used.
+            pl_module: not used.
+            checkpoint: the checkpoint to resume.
 
         Raises:
             StateError: for a checkpoint of a later step that holds no state of this object.
@@ -115,16 +124,14 @@ class TrainLoader(_Callback):
         if self._fitting and step and not checkpoint["callbacks"].get(key):
             raise StateError(
                 f"the checkpoint of step {step} holds no state of this loader ({key!r} in its "
-                "callbacks), whose data "
-                "would start from the beginning: take the class it was saved with, or load the "
-                "weights alone and begin "
-                "a run"
+                "callbacks), so its data would start from the beginning: use the class that saved "
+                "it, or load only the weights and begin a new run"
             )
 
-    def _go(self, states: list[dict[str, Any]]) -> None:
+    def _restore(self, states: list[dict[str, Any]]) -> None:
         self.loader.load_state_dict(states)
         self._fetched.clear()
-        self._trained = self._moment()
+        self._trained = self._snapshot()
 
-    def _moment(self) -> Callable[[], dict[str, Any]]:
+    def _snapshot(self) -> Callable[[], dict[str, Any]]:
         return self.loader._session.moment()  # pyright: ignore[reportPrivateUsage]

@@ -1,8 +1,10 @@
-"""MaxText: rows of tokens in the place of its Grain pipeline, with its checkpoints
-(`dataset_type=grain`).
+"""MaxText: packed rows of tokens in place of its Grain pipeline (`dataset_type=grain`).
 
-from maxtext.input_pipeline import input_pipeline_interface as table table.make_grain_train_iterator
-= penstock.integrations.maxtext.train_iterator(ps.mix({...}).pack(2048))
+MaxText's own checkpoints save and restore the loader. Install it like this::
+
+    from maxtext.input_pipeline import input_pipeline_interface as table
+    dataset = ps.mix({...}).pack(2048)
+    table.make_grain_train_iterator = penstock.integrations.maxtext.train_iterator(dataset)
 """
 
 from __future__ import annotations
@@ -22,22 +24,21 @@ from ..errors import ConfigError, DataError
 from ..loader import Loader
 
 Iterators = Callable[[Any, Any, Sequence[int]], Any]
-"""`(config, mesh, process_indices)` -> an iterator of global batches: an entry of MaxText's
-table."""
+"""`(config, mesh, process_indices)` -> an iterator of global batches: an entry in MaxText's table."""
 
 
 def train_iterator(
     dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
 ) -> Iterators:
-    """What MaxText calls for its training data.
+    """Return the function that MaxText calls for its training data.
 
-    Each process that loads data gives its rows of the global batch, `global_batch_size_to_load` in
-    all. MaxText's checkpoints hold where each process stands, and are restored by as many processes
-    as saved them.
+    Each process that loads data yields its rows of the global batch, `global_batch_size_to_load` in
+    total. MaxText's checkpoints store the state of each process; the same number of processes must
+    restore them.
 
     Args:
-        dataset: of packed rows of `max_target_length` tokens, as `pack` gives them; without
-            `repeat()` the training ends with its pass.
+        dataset: packed rows of `max_target_length` tokens, as `pack` makes them. Without `repeat()`
+            training ends after one pass.
         workers: as in `Loader`.
         executor: as in `Loader`.
     """
@@ -47,10 +48,12 @@ def train_iterator(
 def eval_iterator(
     dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
 ) -> Iterators:
-    """What MaxText calls for its evaluation data; every evaluation begins at the first row.
+    """Return the function that MaxText calls for its evaluation data.
+
+    Every evaluation begins at the first row.
 
     Args:
-        dataset: of packed rows, as for `train_iterator`.
+        dataset: packed rows, as for `train_iterator`.
         workers: as in `Loader`.
         executor: as in `Loader`.
     """
@@ -65,16 +68,14 @@ def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str)
         )
         if 0 < config.expansion_factor_real_data < 1:
             raise ConfigError(
-                f"expansion_factor_real_data={config.expansion_factor_real_data} asks for several "
-                "iterators in each "
-                "process, and a run has one: leave it at -1"
+                f"expansion_factor_real_data={config.expansion_factor_real_data} needs several "
+                "iterators in each process, but a run has one: leave it at -1"
             )
         rows, rest = divmod(config.global_batch_size_to_load, jax.process_count())
         if rest:
             raise ConfigError(
                 f"global_batch_size_to_load={config.global_batch_size_to_load} over "
-                f"{jax.process_count()} processes: "
-                "give each as many rows"
+                f"{jax.process_count()} processes leaves a remainder: choose a multiple"
             )
         rank, batches = (
             process_indices.index(jax.process_index()),
@@ -89,12 +90,16 @@ def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str)
 
 
 def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.int32]]:
-    """The names that MaxText's models know, of packed rows. A position is trained to give the next
-    token of its own
-    document: the last of each has `targets_segmentation` 0, as padding has.
+    """Rename the fields of packed rows to the names that MaxText's models expect.
+
+    The target of a position is the next token of its own document. The last token of each document
+    has `targets_segmentation` 0, like padding.
 
     Args:
         batch: a packed row, or a batch of them: `tokens`, `segment_ids`, `positions`.
+
+    Returns:
+        The renamed fields, as int32 arrays.
 
     >>> row = {"tokens": [5, 6, 7, 8, 0], "segment_ids": [1, 1, 2, 2, 0], "positions": [0, 1, 0, 1, 0]}
     >>> found = fields({name: np.array(column) for name, column in row.items()})
@@ -121,12 +126,11 @@ def _int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.i
     try:
         return narrowed(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
     except OverflowError as error:
-        raise DataError(f"MaxText takes int32, and {name!r} does not fit: {error}") from None
+        raise DataError(f"{name!r} does not fit into int32, which MaxText takes: {error}") from None
 
 
 class _Batches(Iterator[Any]):
-    """A loader as MaxText wants its local iterator: begun anew by `iter`, with the bytes of a
-    state."""
+    """Adapt a loader to MaxText's local iterator: `iter` restarts it, states are bytes."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader, self._first = loader, loader.state_dict()

@@ -1,8 +1,8 @@
-"""Megatron-LM: a plan as its datasets. Its samplers then only count, and its own checkpoint has all
-there is to save.
+"""Megatron-LM: the rows of a plan as its datasets.
 
-`pretrain` is given `datasets_provider(...)`; with `--dataloader-type single` Megatron's sampler
-asks for the rows in order from `consumed_train_samples` on, every data-parallel rank for its own.
+Megatron's samplers then only count, and its own checkpoint stores everything to resume. Pass
+`datasets_provider(...)` to `pretrain`. With `--dataloader-type single`, Megatron's sampler requests
+rows in order from `consumed_train_samples` on; each data-parallel rank requests its own.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from .torch import MapDataset
 
 
 class PlannedRows:
-    """The first rows of a plan by their number, passes one after the other: what Megatron takes for
-    a dataset.
+    """Index the first rows of a plan, pass after pass, as a dataset for Megatron.
 
-    Every process, also each worker of Megatron's `DataLoader`, reads with files of its own, opened
-    when first asked.
+    Every process, also each worker of Megatron's `DataLoader`, opens its own files on first access.
 
     Args:
-        dataset: of single rows, as the model's `get_batch` takes them: not batched, and with
-            positions and an end (an endless one by `limit(n)`).
-        rows: how many rows the run asks for.
+        dataset: single rows in the form of the model's `get_batch`: not batched, with positions and
+            an end (`limit(n)` ends an endless one).
+        rows: number of rows that the run requests.
 
     Raises:
         IndexedError: for a dataset without positions or without an end.
@@ -39,7 +37,7 @@ class PlannedRows:
     def __init__(self, dataset: Dataset, rows: int) -> None:
         self._data, self._rows = MapDataset(dataset, rank=0, world_size=1), rows
         if rows and not len(self._data):
-            raise ConfigError(f"Megatron asks for {rows} rows, and the dataset has none")
+            raise ConfigError(f"the dataset has no rows, but Megatron requests {rows}")
 
     def __len__(self) -> int:
         return self._rows
@@ -48,7 +46,7 @@ class PlannedRows:
         return self._data[self._checked(row)]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Many rows; such as follow one another are read together."""
+        """Return several rows; consecutive rows are read together."""
         return self._data.__getitems__([*map(self._checked, rows)])
 
     def _checked(self, row: int) -> int:
@@ -64,11 +62,12 @@ Provider = Callable[..., tuple[PlannedRows | None, PlannedRows | None, PlannedRo
 def datasets_provider(
     train: Dataset, valid: Dataset | None = None, test: Dataset | None = None
 ) -> Provider:
-    """For `pretrain(datasets_provider(train, valid), ...)`: Megatron asks it for as many rows as
-    its run takes.
+    """Return the provider for `pretrain(datasets_provider(train, valid), ...)`.
+
+    Megatron calls it with the number of rows that its run takes.
 
     Args:
-        train: rows to train on, in the order of their plan; passes follow one another.
+        train: rows to train on, in the order of their plan, pass after pass.
         valid: rows to validate on.
         test: rows to test on.
 
@@ -82,11 +81,11 @@ def datasets_provider(
     def provide(
         train_val_test_num_samples: Sequence[int], vp_stage: int | None = None
     ) -> tuple[PlannedRows | None, PlannedRows | None, PlannedRows | None]:
-        asked = zip((train, valid, test), train_val_test_num_samples, strict=True)
-        found = [
-            None if ds is None or not rows else PlannedRows(ds, int(rows)) for ds, rows in asked
+        splits = zip((train, valid, test), train_val_test_num_samples, strict=True)
+        datasets = [
+            None if ds is None or not rows else PlannedRows(ds, int(rows)) for ds, rows in splits
         ]
-        return found[0], found[1], found[2]
+        return datasets[0], datasets[1], datasets[2]
 
-    provide.is_distributed = True  # pyright: ignore[reportFunctionMemberAccess]  # each rank makes its own: it reads nothing
+    provide.is_distributed = True  # pyright: ignore[reportFunctionMemberAccess]  # every rank builds it: building reads no data
     return provide

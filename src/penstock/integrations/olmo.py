@@ -1,4 +1,4 @@
-"""OLMo-core: the data loader that its Trainer takes, over a loader."""
+"""OLMo-core: a data loader for its Trainer, over a `Loader`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from .trainers import AllRanks, rest_or_next
 
 
 def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) -> Any:
-    """For `TrainerConfig.build(train_module, data_loader)`: an OLMo-core `DataLoaderBase` that
-    trains on a loader.
+    """Return an OLMo-core `DataLoaderBase` that trains on a loader.
 
-    Every epoch is a pass; `reshuffle` has nothing to do, since the pass decides the order. A
-    checkpoint has the states of all ranks, and loads on another number of them with the same global
-    batch.
+    Pass it to `TrainerConfig.build(train_module, data_loader)`. Every epoch is a pass; `reshuffle`
+    is a no-op, since the pass decides the order. A checkpoint stores the states of all ranks, and
+    loads on another world size with the same global batch.
 
     Args:
-        loader: gives batches that are mappings with `input_ids`. Its ranks are those of the
-            trainer.
+        loader: yields batches that are mappings with `input_ids`. Its ranks are the trainer's.
         work_dir: a folder of this machine.
-        global_batch_size: of all ranks together, in what the train module counts (tokens).
+        global_batch_size: of all ranks together, in the unit of the train module (tokens).
 
     Raises:
-        ImportError: where OLMo-core is not installed.
+        ImportError: if OLMo-core is not installed.
 
     >>> import penstock as ps
     >>> train = data_loader(ps.Loader(rows), "/tmp/olmo", global_batch_size=4096)  # doctest: +SKIP
@@ -78,7 +76,7 @@ def _data_loader() -> Any:
             self.batches_processed = state_dict["batches_processed"]
 
         def get_mock_batch(self) -> Any:
-            # the trainer then makes no dry run; a batch for it would be out of the order
+            # Without a mock batch the trainer skips its dry run, which would consume a real one.
             raise NotImplementedError
 
         def global_num_tokens_in_batch(self, batch: dict[str, Any]) -> int:

@@ -1,8 +1,8 @@
-"""Orbax: where a loader stands as an item of a checkpoint, of one host or many, sync or async, for
-its API v0 and v1.
+"""Orbax: the loader state as an item of a checkpoint, for its API v0 and v1.
 
-Each process writes one small file, `process_0-of-2.json`. A checkpoint is restored by any number of
-processes: each reads the files of those that wrote it.
+Works on one host or many, sync or async. Each process writes one small file, `process_0-of-2.json`.
+Any number of processes can restore a checkpoint: each reads the files of all processes that wrote
+it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _EVERY_HOST = _ocp.options.MultiprocessingOptions(primary_host=None)
 
 
 class Stateful(Protocol):
-    """What stands somewhere and can go elsewhere: a `Loader`, or what a trainer has in its
-    place."""
+    """An object whose state can be saved and restored: a `Loader` or a trainer's substitute."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(
@@ -38,18 +37,36 @@ class Stateful(Protocol):
 
 
 class Handler(_ocp.JsonCheckpointHandler):  # pyright: ignore[reportUntypedBaseClass]
-    """What Orbax calls for `Save` and `Restore`."""
+    """Checkpoint handler that Orbax calls for `Save` and `Restore`."""
 
     def __init__(self) -> None:
         super().__init__(_file(), multiprocessing_options=_EVERY_HOST)  # pyright: ignore[reportUnknownMemberType]
 
     async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
-        """Take the state now, and write it when the folder is there."""
+        """Take the state now, and write it once the folder exists.
+
+        Args:
+            directory: the item's folder.
+            item: not used.
+            args: the `Save` with the loader.
+
+        Returns:
+            The futures of Orbax.
+        """
         state = _ocp.args.JsonSave(args.loader.state_dict())
         return await _ocp.JsonCheckpointHandler.async_save(self, directory, args=state)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Stateful:
-        """Put the loader where the states in the folder say."""
+        """Restore the loader from the states in the folder, and return it.
+
+        Args:
+            directory: the item's folder.
+            item: not used.
+            args: the `Restore` with the loader.
+
+        Returns:
+            The loader.
+        """
         args.loader.load_state_dict(states(directory), args.on_mismatch)
         return args.loader
 
@@ -57,11 +74,12 @@ class Handler(_ocp.JsonCheckpointHandler):  # pyright: ignore[reportUntypedBaseC
 @_ocp.args.register_with_handler(Handler, for_save=True)
 @dataclass
 class Save(_ocp.args.CheckpointArgs):  # pyright: ignore[reportUntypedBaseClass]
-    """Saves where a loader stands: `manager.save(step, args=ocp.args.Composite(model=...,
-    data=Save(loader)))`.
+    """Save the state of a loader.
+
+    Usage: `manager.save(step, args=ocp.args.Composite(model=..., data=Save(loader)))`.
 
     Args:
-        loader: a `Loader`, or what has a loader's states.
+        loader: a `Loader`, or an object with a loader's states.
 
     >>> import penstock as ps, tempfile, orbax.checkpoint as ocp
     >>> folder, loader = tempfile.mkdtemp(), ps.Loader(ps.from_sequence(range(5)))
@@ -81,13 +99,14 @@ class Save(_ocp.args.CheckpointArgs):  # pyright: ignore[reportUntypedBaseClass]
 @_ocp.args.register_with_handler(Handler, for_restore=True)
 @dataclass
 class Restore(_ocp.args.CheckpointArgs):  # pyright: ignore[reportUntypedBaseClass]
-    """Puts a loader where `Save` found one, on as many processes or more or fewer, and returns it.
-    If anything is wrong the loader stays where it is, and a `StateError` says what.
+    """Restore a loader from `Save`, on any number of processes, and return it.
+
+    On any error the loader keeps its position, and a `StateError` gives the reason.
 
     Args:
-        loader: of the same pipeline.
-        on_mismatch: "error" refuses a state of another pipeline; "adopt" goes on with this one,
-            every input where it was.
+        loader: a loader of the same pipeline.
+        on_mismatch: "error" rejects a state of another pipeline; "adopt" continues with this one,
+            and every input keeps its position.
     """
 
     loader: Stateful
@@ -95,12 +114,14 @@ class Restore(_ocp.args.CheckpointArgs):  # pyright: ignore[reportUntypedBaseCla
 
 
 class Checkpointable:
-    """The same for Orbax's API v1: `save_checkpointables(path, {"model": ..., "data":
-    Checkpointable(loader)})`, and `load_checkpointables` with such a mapping.
+    """Save and restore a loader with Orbax's API v1.
+
+    Usage: `save_checkpointables(path, {"model": ..., "data": Checkpointable(loader)})`, and
+    `load_checkpointables` with such a mapping.
 
     Args:
-        loader: a `Loader`, or what has a loader's states.
-        on_mismatch: what a load does with a state of another pipeline: "error", or "adopt".
+        loader: a `Loader`, or an object with a loader's states.
+        on_mismatch: "error" rejects a state of another pipeline, "adopt" continues with this one.
     """
 
     def __init__(self, loader: Stateful, on_mismatch: OnMismatch = "error") -> None:
@@ -108,10 +129,13 @@ class Checkpointable:
         self._on_mismatch: OnMismatch = on_mismatch
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Take the state now; what is returned writes it.
+        """Take the state now, and return the awaitable that writes it.
 
         Args:
-            directory: of this item, which is made meanwhile.
+            directory: the item's folder, which Orbax creates meanwhile.
+
+        Returns:
+            An awaitable that writes the state.
         """
         state = json.dumps(self._loader.state_dict())
 
@@ -122,13 +146,16 @@ class Checkpointable:
         return write()
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Put the loader where the states in the folder say.
+        """Restore the loader from the states in a folder.
 
         Args:
-            directory: of this item.
+            directory: the item's folder.
+
+        Returns:
+            An awaitable that restores the loader.
 
         Raises:
-            StateError: for states that are damaged, or of another pipeline.
+            StateError: for states that are corrupted, or of another pipeline.
         """
 
         async def read() -> None:
@@ -140,31 +167,31 @@ class Checkpointable:
 
 
 def states(directory: Any) -> list[dict[str, Any]]:
-    """The states in a folder: of every process, or one where they are all alike.
+    """Return the states in a folder: one per process, or a single one if all are equal.
 
     Args:
         directory: the item's folder in a checkpoint.
 
     Raises:
-        StateError: where the file of a process is missing or damaged, or processes stood at
+        StateError: if the file of a process is missing or corrupted, or if the processes were at
             different steps.
     """
     names = sorted(path.name for path in directory.glob("process_[0-9]*-of-[0-9]*.json"))
-    size = int(names[0].removesuffix(".json").rpartition("-")[2]) if names else 1
-    wanted = [f"process_{rank}-of-{size}.json" for rank in range(size)]
-    if missing := sorted({*wanted} - {*names}):
-        found = ", ".join(names[:4]) or "nothing"
+    world_size = int(names[0].removesuffix(".json").rpartition("-")[2]) if names else 1
+    expected = [f"process_{rank}-of-{world_size}.json" for rank in range(world_size)]
+    if missing := sorted({*expected} - {*names}):
+        present = ", ".join(names[:4]) or "nothing"
         raise StateError(
-            f"{directory}: there is no {missing[0]}, but {found}; every process writes a file of "
-            "its own"
+            f"{directory}: {missing[0]} is missing, found {present}; every process writes its own "
+            "file: use a complete checkpoint"
         )
-    found = [_read(directory / name) for name in wanted]
+    loaded = [_read(directory / name) for name in expected]
     require_equal_stands(
-        {process: stand_of(unseal(state)) for process, state in enumerate(found)}, "process"
+        {process: stand_of(unseal(state)) for process, state in enumerate(loaded)}, "process"
     )
     return [
-        *{json.dumps(state): state for state in found}.values()
-    ]  # processes may hold the same rows
+        *{json.dumps(state): state for state in loaded}.values()
+    ]  # deduplicated: several processes may hold the same rows
 
 
 def _read(file: Any) -> dict[str, Any]:
@@ -172,7 +199,7 @@ def _read(file: Any) -> dict[str, Any]:
         return json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
         raise StateError(
-            f"{file}: not a whole JSON file ({error}); use an earlier checkpoint"
+            f"{file}: not a complete JSON file ({error}); use an earlier checkpoint"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Loaders as instruments of OpenTelemetry, read whenever its reader asks."""
+"""Metrics of loaders as OpenTelemetry instruments, collected on each read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ..loader import Loader
 
 
 def observe(loaders: Mapping[str, Loader], meter: Any = None) -> None:
-    """Have a meter observe the figures of loaders, as `penstock.items`, `penstock.waited_seconds`
-    and so on; nothing is measured for it between two readings. Loaders that are gone are left out.
-    A reading waits for the item that is being made.
+    """Register observable instruments for the metrics of loaders.
+
+    Instruments are named `penstock.items`, `penstock.waited_seconds` and so on. Nothing is measured
+    between two reads. Loaders that were garbage-collected are left out. A read waits for the item
+    in progress.
 
     Args:
-        loaders: by the name that they have as the attribute `loader`.
-        meter: of OpenTelemetry; that of the global provider when not given.
+        loaders: loaders by name; the name becomes the attribute `loader`.
+        meter: an OpenTelemetry meter; the global provider's by default.
 
     Raises:
         ImportError: without the package `opentelemetry-api` (the extra `metrics`).
@@ -32,16 +34,16 @@ def observe(loaders: Mapping[str, Loader], meter: Any = None) -> None:
     except ImportError:
         raise missing_extra("opentelemetry-api", "metrics", "observe") from None
     meter = meter or metrics.get_meter("penstock")
-    held = {name: ref(loader) for name, loader in loaders.items()}
+    references = {name: ref(loader) for name, loader in loaders.items()}
 
-    def values(of: str) -> Callable[[Any], Iterable[Any]]:
-        def observed(_: Any) -> Iterable[Any]:
-            for run, loader in ((run, each()) for run, each in held.items()):
+    def values(metric_name: str) -> Callable[[Any], Iterable[Any]]:
+        def read_metric(_: Any) -> Iterable[Any]:
+            for run, loader in ((run, reference()) for run, reference in references.items()):
                 for name, labels, value in metrics_of(loader.stats()) if loader else ():
-                    if name == of:
+                    if name == metric_name:
                         yield metrics.Observation(value, {"loader": run, **labels})
 
-        return observed
+        return read_metric
 
     for name, (grows, help_) in TOLD.items():
         create = meter.create_observable_counter if grows else meter.create_observable_gauge

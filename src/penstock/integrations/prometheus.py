@@ -1,5 +1,4 @@
-"""Loaders as a collector of Prometheus: what they gave, waited for and hold, whenever somebody
-scrapes."""
+"""Metrics of loaders as a Prometheus collector: items, waits and buffers at each scrape."""
 
 from __future__ import annotations
 
@@ -14,12 +13,13 @@ from ..loader import Loader
 
 
 class LoaderCollector:
-    """The figures of loaders, one time series a loader, source, step or process; nothing is
-    measured for it between two scrapes. Loaders that are gone are left out. A scrape waits for the
-    item that is being made.
+    """Collect the metrics of loaders: one time series per loader, source, step or process.
+
+    Nothing is measured between two scrapes. Loaders that were garbage-collected are left out. A
+    scrape waits for the item in progress.
 
     Args:
-        loaders: by the name that they have as the label `loader`.
+        loaders: loaders by name; the name becomes the label `loader`.
 
     Raises:
         ImportError: without the package `prometheus_client` (the extra `metrics`).
@@ -42,16 +42,18 @@ class LoaderCollector:
         self._core, self._loaders = core, {name: ref(loader) for name, loader in loaders.items()}
 
     def collect(self) -> Iterator[Any]:
-        """What Prometheus asks for."""
+        """Yield one metric family per metric, for Prometheus."""
         alive = {
-            name: loader for name, held in self._loaders.items() if (loader := held()) is not None
+            name: loader
+            for name, reference in self._loaders.items()
+            if (loader := reference()) is not None
         }
         runs = {name: list(metrics_of(loader.stats())) for name, loader in alive.items()}
-        for name, group in groupby(of_all(runs), key=lambda each: each[0]):
+        for name, group in groupby(of_all(runs), key=lambda entry: entry[0]):
             grows, help_ = TOLD[name]
-            found = list(group)
+            metrics = list(group)
             kind = self._core.CounterMetricFamily if grows else self._core.GaugeMetricFamily
-            family = kind(f"penstock_{name}", help_, labels=["loader", *found[0][2].labels])
-            for _, run, metric in found:
+            family = kind(f"penstock_{name}", help_, labels=["loader", *metrics[0][2].labels])
+            for _, run, metric in metrics:
                 family.add_metric([run, *metric.labels.values()], metric.value)
             yield family

@@ -1,8 +1,7 @@
-"""Weights that follow the training: controllers that propose, and a hand on the loader that limits,
-sets and logs.
+"""Weights that follow training: controllers propose, and `Steering` limits, sets and logs.
 
-A controller is anything with `propose`. What it proposes becomes an event at a position of the run,
-in the state and in a log, so that a run is resumed and replayed without it.
+A controller is any object with `propose`. A proposal becomes a change at a position of the run,
+stored in the state and in a log. A run therefore resumes and replays without its controller.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Weights = dict[str, float]
 
 
 class Controller(Protocol):
-    """What proposes weights from what the training measured; `None` leaves them as they are."""
+    """Propose weights from training signals; `None` leaves the weights unchanged."""
 
     def propose(
         self, weights: Mapping[str, float], signals: Mapping[str, float]
@@ -30,14 +29,16 @@ class Controller(Protocol):
 
 
 class OnlineMixing:
-    """Online data mixing (Albalak et al. 2023): an Exp3 bandit whose rewards are the losses of the
-    sources.
+    """Online data mixing (Albalak et al. 2023): an Exp3 bandit, rewarded by source losses.
 
-    A source whose loss is high is drawn from more often; none is forgotten. Signals are losses by
-    source, of those that the last steps held. The estimates are its state.
+    A source with a high loss is drawn more often; none drops to zero. Signals are losses by source,
+    for the sources of the last steps. The reward estimates are its state.
 
     Args:
-        smoothing: the part of the old estimate that is kept.
+        smoothing: fraction of the old estimate that remains, from 0 to below 1.
+
+    Raises:
+        ConfigError: for a smoothing out of range.
 
     >>> odm, weights = OnlineMixing(), {"code": 0.5, "text": 0.5}
     >>> for _ in range(20):
@@ -49,14 +50,19 @@ class OnlineMixing:
     def __init__(self, smoothing: float = 0.9) -> None:
         if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"OnlineMixing(smoothing={smoothing!r}): a number of at least 0 and below 1; "
-                "weights go to Steering"
+                f"OnlineMixing(smoothing={smoothing!r}): give a number of at least 0 and below 1; "
+                "pass weights to Steering"
             )
-        self.smoothing, self._turn, self._rewards = smoothing, 0, Weights()
+        self.smoothing, self._step, self._rewards = smoothing, 0, Weights()
 
     def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights:
-        """The shares from now on, after another round of losses."""
-        self._turn += 1
+        """Return the weights to use after another round of losses.
+
+        Args:
+            weights: current weight by source.
+            signals: loss by source.
+        """
+        self._step += 1
         count = len(weights)
         for name, loss in signals.items():
             old = self._rewards.get(name, 0.0)
@@ -65,7 +71,7 @@ class OnlineMixing:
             )
         explored = [
             min(1 / count, sqrt(log(count) / (count * turn)))
-            for turn in (max(self._turn - 1, 1), self._turn)
+            for turn in (max(self._step - 1, 1), self._step)
         ]
         top = max(self._rewards.values(), default=0.0)
         raw = {name: exp(explored[0] * (self._rewards.get(name, 0.0) - top)) for name in weights}
@@ -76,22 +82,25 @@ class OnlineMixing:
         }
 
     def state_dict(self) -> dict[str, Json]:
-        """What it learned, as JSON."""
-        return {"turn": self._turn, "rewards": dict(self._rewards)}
+        """Return the reward estimates as JSON."""
+        return {"turn": self._step, "rewards": dict(self._rewards)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        self._turn, self._rewards = int(state["turn"]), dict(state["rewards"])
+        """Restore the reward estimates.
+
+        Args:
+            state: the return value of `state_dict()`.
+        """
+        self._step, self._rewards = int(state["turn"]), dict(state["rewards"])
 
 
 class LossRatio:
-    """Shares by how far the loss of a source is above that of a reference: `prior * (loss /
-    reference) ** strength`.
+    """Weight sources by excess loss: `prior * (loss / reference) ** strength`.
 
     Args:
-        prior: name -> share where losses are as those of the reference.
-        reference: name -> loss that can be reached, of a smaller or older model.
-        strength: 0 leaves the prior as it is; larger values follow the ratio more.
+        prior: name -> weight at the reference loss.
+        reference: name -> reachable loss, measured on a smaller or older model.
+        strength: 0 leaves the prior unchanged; larger values follow the ratio more.
 
     >>> rule = LossRatio({"code": 1, "text": 1}, {"code": 1.0, "text": 2.0})
     >>> rule.propose({"code": 0.5, "text": 0.5}, {"code": 3.0, "text": 2.0})
@@ -104,7 +113,12 @@ class LossRatio:
         self.prior, self.reference, self.strength = dict(prior), dict(reference), strength
 
     def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights:
-        """The shares for these losses; a source without one counts as good as the reference."""
+        """Return the weights for these losses; a source without a loss counts as its reference.
+
+        Args:
+            weights: current weight by source.
+            signals: loss by source.
+        """
         ratios = {
             name: signals[name] / self.reference[name] if name in signals else 1.0
             for name in weights
@@ -118,12 +132,14 @@ class LossRatio:
 
 
 class FileWatched:
-    """Weights from a JSON file that somebody edits while the run goes on: `{"code": 0.3, "text":
-    0.7}`.
+    """Read weights from a JSON file that a user edits during the run.
 
-    A file that is not there, or is just being written, changes nothing. On several ranks it must
-    say from which position of the mixture on they hold, `{"at": 1200000, "weights": {...}}`, so
-    that all begin there.
+    The file holds `{"code": 0.3, "text": 0.7}`. A missing or half-written file changes nothing. On
+    several ranks the file must name the first position of the mixture with the new weights, `{"at":
+    1200000, "weights": {...}}`, so that all ranks change there.
+
+    Args:
+        path: the JSON file.
 
     >>> FileWatched("no/such/file.json").propose({"a": 1.0}, {}) is None
     True
@@ -134,7 +150,12 @@ class FileWatched:
         self.at: int | None = None
 
     def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights | None:
-        """The weights of the file, where it is another one than before."""
+        """Return the weights of the file if it changed, else None.
+
+        Args:
+            weights: not used.
+            signals: not used.
+        """
         try:
             text = seams.world.store.read(self.path)
         except OSError:
@@ -142,31 +163,39 @@ class FileWatched:
         if text == self._seen:
             return None
         try:
-            found = json.loads(text)
-            at, given = (found.get("at"), found["weights"]) if "weights" in found else (None, found)
-            new = {str(name): float(weight) for name, weight in given.items()}
+            content = json.loads(text)
+            has_position = "weights" in content
+            at, weights_read = (
+                (content.get("at"), content["weights"]) if has_position else (None, content)
+            )
+            new = {str(name): float(weight) for name, weight in weights_read.items()}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            logging.getLogger("penstock").warning("%s is not read: %s", self.path, error)
+            logging.getLogger("penstock").warning(
+                "%s: weights not read, keeping the current ones: %s", self.path, error
+            )
             return None
         self._seen, self.at = text, at
         return new
 
 
 class Steering:
-    """A loader whose weights a controller proposes, within limits; every change is logged.
+    """Set the weights of a loader from a controller, within limits; every change is logged.
 
-    Call it after a step, on every rank with the same signals (reduce losses over the ranks first).
-    The changes lie in the state of the loader as all of `set_weights`; its own state has the
-    weights and what the controller learned.
+    Call it after a step, on every rank with the same signals (all-reduce losses first). The
+    loader's state stores the changes, as for any `set_weights`. Its own state stores the weights
+    and the state of the controller.
 
     Args:
-        loader: over a mixture of these sources.
+        loader: a loader over a mixture of these sources.
         controller: `OnlineMixing()`, `LossRatio(...)`, `FileWatched(...)`, or any `Controller`.
-        weights: the shares with which the run begins.
-        floor: the least share of a source.
-        cap: the largest.
-        largest_step: by how much a share may change at a time.
-        every: steps from one proposal to the next; signals in between are averaged.
+        weights: the initial weights.
+        floor: lowest share of a source.
+        cap: highest share of a source.
+        largest_step: maximum change of a share at a time.
+        every: steps between proposals; signals in between are averaged.
+
+    Raises:
+        ConfigError: for limits that no weights satisfy.
 
     >>> import penstock as ps
     >>> mixed = ps.mix({"a": ps.from_sequence(range(9)).repeat(), "b": ps.from_sequence(range(9)).repeat()})
@@ -195,28 +224,36 @@ class Steering:
         ):
             raise ConfigError(
                 f"Steering: {count} shares between floor={floor} and cap={cap} cannot sum to 1, or "
-                "largest_step="
-                f"{largest_step} or every={every} is not above 0"
+                f"largest_step={largest_step} or every={every} is not above 0"
             )
         self.loader, self.controller, self.every = loader, controller, every
         self.floor, self.cap, self.largest_step = floor, cap, largest_step
         self.weights: Weights = {name: weight / total for name, weight in weights.items()}
         self.log: list[tuple[int, Weights]] = []
-        self._sums, self._counts, self._turn = Weights(), dict[str, int](), 0
+        self._sums, self._counts, self._step = Weights(), dict[str, int](), 0
 
     def __call__(self, signals: Mapping[str, float] | None = None) -> Mapping[str, float]:
-        """After a step: take what was measured; propose, limit and set where it is time. The
-        weights from now on."""
+        """Record the signals of a step; propose, limit and set weights when due.
+
+        Args:
+            signals: loss or other measurement by source.
+
+        Returns:
+            The weights now in force.
+
+        Raises:
+            ConfigError: for an unknown source, or for weights that do not name the sources.
+        """
         for name, value in (signals or {}).items():
             if name not in self.weights:
                 raise ConfigError(
-                    f"Steering: there is no source {name!r}, but {', '.join(self.weights)}"
+                    f"Steering: unknown source {name!r}; the sources are {', '.join(self.weights)}"
                 )
             if isfinite(value):
                 self._sums[name] = self._sums.get(name, 0.0) + value
                 self._counts[name] = self._counts.get(name, 0) + 1
-        self._turn += 1
-        if self._turn % self.every:
+        self._step += 1
+        if self._step % self.every:
             return self.weights
         means = {name: value / self._counts[name] for name, value in self._sums.items()}
         self._sums, self._counts = {}, {}
@@ -228,8 +265,7 @@ class Steering:
     def _set(self, proposed: Mapping[str, float]) -> None:
         if proposed.keys() != self.weights.keys():
             raise ConfigError(
-                f"Steering: weights for {', '.join(self.weights)} are needed, not "
-                f"{', '.join(proposed)}"
+                f"Steering: give weights for {', '.join(self.weights)}, not {', '.join(proposed)}"
             )
         new = limited(proposed, self.weights, self.floor, self.cap, self.largest_step)
         if new == self.weights:
@@ -237,27 +273,31 @@ class Steering:
         at = cast("int | None", getattr(self.controller, "at", None))
         if isinstance(self.controller, FileWatched) and at is None and self.loader.world_size > 1:
             raise ConfigError(
-                f"{self.controller.path}: on several ranks it must say where its weights begin, as "
-                "`at`"
+                f"{self.controller.path}: `at` is missing: on several ranks, name the position "
+                "where the weights begin"
             )
         self.log.append((self.loader.set_weights(new, at), new))
         self.weights = new
 
     def state_dict(self) -> dict[str, Json]:
-        """Weights, log, and what the controller learned, as JSON; beside the loader's own state."""
+        """Return weights, log and controller state as JSON, beside the loader's own state."""
         learned = getattr(self.controller, "state_dict", None)
         return {
             "weights": dict(self.weights),
             "log": [[at, dict(weights)] for at, weights in self.log],
-            "turn": self._turn,
+            "turn": self._step,
             "sums": dict(self._sums),
             "counts": dict(self._counts),
             "controller": learned() if learned else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on; the loader itself is restored by its own state, which has the weights already."""
-        self.weights, self._turn = dict(state["weights"]), int(state["turn"])
+        """Restore weights, log and controller; the loader's own state already has its weights.
+
+        Args:
+            state: the return value of `state_dict()`.
+        """
+        self.weights, self._step = dict(state["weights"]), int(state["turn"])
         self.log = [(int(at), dict(weights)) for at, weights in state["log"]]
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
         if state["controller"] is not None:
@@ -271,15 +311,24 @@ def limited(
     cap: float,
     largest_step: float,
 ) -> Weights:
-    """The shares nearest to what is proposed that keep to the limits: they sum to 1, to nine
-    digits.
+    """Return the weights closest to a proposal that respect the limits and sum to 1.
+
+    Args:
+        proposed: proposed weight by source.
+        before: current share by source.
+        floor: lowest share.
+        cap: highest share.
+        largest_step: maximum change of a share.
+
+    Raises:
+        ConfigError: for weights that are negative, all zero, or not finite.
 
     >>> limited({"a": 1, "b": 0, "c": 0}, {"a": 0.4, "b": 0.3, "c": 0.3}, 0.1, 0.5, 0.05)
     {'a': 0.45, 'b': 0.275, 'c': 0.275}
     """
     total = fsum(proposed.values())
     if not isfinite(total) or total <= 0 or min(proposed.values()) < 0:
-        raise ConfigError(f"weights of at least 0 and not all 0 are needed, not {dict(proposed)}")
+        raise ConfigError(f"give weights of at least 0, not all 0, instead of {dict(proposed)}")
     low = {
         name: min(max(floor, share - largest_step), share + largest_step)
         for name, share in before.items()
@@ -288,26 +337,31 @@ def limited(
         name: max(min(cap, share + largest_step), share - largest_step)
         for name, share in before.items()
     }
-    wanted = {name: proposed[name] / total for name in before}
-    least, most = -1.0, 1.0
-    for _ in range(60):  # the same amount is added to all, until those that fit sum to 1
-        middle = (least + most) / 2
+    shares = {name: proposed[name] / total for name in before}
+    offset_low, offset_high = -1.0, 1.0
+    for _ in range(60):  # bisection: the offset at which the clipped shares sum to 1
+        middle = (offset_low + offset_high) / 2
         if (
-            fsum(min(max(share + middle, low[name]), high[name]) for name, share in wanted.items())
+            fsum(min(max(share + middle, low[name]), high[name]) for name, share in shares.items())
             < 1
         ):
-            least = middle
+            offset_low = middle
         else:
-            most = middle
+            offset_high = middle
     return {
-        name: round(min(max(share + most, low[name]), high[name]), 9)
-        for name, share in wanted.items()
+        name: round(min(max(share + offset_high, low[name]), high[name]), 9)
+        for name, share in shares.items()
     }
 
 
 def replay(loader: Loader, log: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-    """Give a fresh loader all changes of a log: it makes the same run without the controller, on
-    any number of ranks.
+    """Apply all changes of a log to a new loader.
+
+    The loader then reproduces the run without the controller, on any number of ranks.
+
+    Args:
+        loader: a new loader over the same mixture.
+        log: `Steering.log`: pairs of position and weights.
 
     >>> import penstock as ps
     >>> mixed = ps.mix({"a": ps.from_sequence([1]).repeat(), "b": ps.from_sequence([2]).repeat()})

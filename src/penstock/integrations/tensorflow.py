@@ -1,5 +1,4 @@
-"""TensorFlow: a run as a `tf.data.Dataset`, with the state of what was given out, however far ahead
-it is read."""
+"""TensorFlow: a run as a `tf.data.Dataset`, with exact state under any amount of prefetch."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from ..loader import Loader
 
 
 class TensorFlowData:
-    """The items of a loader by way of `tf.data`, which reads them ahead; a `for` gives the rest of
-    the pass.
+    """Iterate over a loader through `tf.data`, with prefetch and an exact state.
 
-    The state is that after the last item that the loop was given; what `tf.data` holds beyond is
-    read again.
+    Each `for` yields the rest of the pass. The state is the one after the last item that the loop
+    received. Items prefetched by `tf.data` beyond it are read again.
 
     Args:
-        loader: of this rank, which shares out; `shard` and `shuffle` have nothing to do.
-        prefetch: how many items `tf.data` may hold.
-        spec: what an item looks like, as for `from_generator`. Without it that of the next item,
-            the first dimension of each array left open.
-        then: more steps of `tf.data`, which give an item for each (`map`).
+        loader: the loader of this rank, which already shards; `shard` and `shuffle` of `tf.data`
+            are unnecessary.
+        prefetch: number of items that `tf.data` may hold.
+        spec: the signature of an item, as for `from_generator`. By default it is derived from the
+            next item, and the first dimension of each array stays open.
+        then: further `tf.data` steps, one item out for each item in (`map`).
 
     Raises:
-        ImportError: where TensorFlow is not installed.
+        ImportError: if TensorFlow is not installed.
 
     >>> import penstock as ps
     >>> data = TensorFlowData(ps.Loader(ps.from_sequence(range(10)).batch(5)))  # doctest: +SKIP
@@ -52,42 +51,40 @@ class TensorFlowData:
         self._loader, self._prefetch, self._then = loader, prefetch, then
         self._spec = _spec_of_next(self._tf, loader) if spec is None else spec
         self._lock, self._run = lock(), 0
-        self._ahead = deque[
-            Callable[[], dict[str, Any]]
-        ]()  # the states after items that are on their way
+        self._in_flight = deque[Callable[[], dict[str, Any]]]()  # states after the items in flight
         self._last: Callable[[], dict[str, Any]] | None = None
 
     @property
     def rank(self) -> int:
-        """The loader's."""
+        """The rank of the loader."""
         return self._loader.rank
 
     @property
     def world_size(self) -> int:
-        """The loader's."""
+        """The world size of the loader."""
         return self._loader.world_size
 
     def __iter__(self) -> Iterator[Any]:
-        with self._lock:  # a generator of before may be asked for more
+        with self._lock:  # a generator of an earlier loop may still be running
             self._run += 1
-            if self._ahead and self._last is not None:
+            if self._in_flight and self._last is not None:
                 self._loader.load_state_dict(self._last())
-            self._last = self._last or self._moment()
-            self._ahead.clear()
-            made = partial(self._items, self._run)
-        found = self._tf.data.Dataset.from_generator(made, output_signature=self._spec)
-        found = self._then(found) if self._then else found
-        for item in found.prefetch(self._prefetch):
-            if not self._ahead:
+            self._last = self._last or self._snapshot()
+            self._in_flight.clear()
+            make_items = partial(self._items, self._run)
+        pipeline = self._tf.data.Dataset.from_generator(make_items, output_signature=self._spec)
+        pipeline = self._then(pipeline) if self._then else pipeline
+        for item in pipeline.prefetch(self._prefetch):
+            if not self._in_flight:
                 raise ConfigError(
-                    "then= of tf.data gives more items than it was given: batch in the pipeline "
+                    "then= of tf.data yields more items than it receives: batch in the pipeline "
                     "instead"
                 )
-            self._last = self._ahead.popleft()
+            self._last = self._in_flight.popleft()
             yield item
-        if self._ahead:
+        if self._in_flight:
             raise ConfigError(
-                "then= of tf.data gives fewer items than it was given: batch in the pipeline "
+                "then= of tf.data yields fewer items than it receives: batch in the pipeline "
                 "instead"
             )
         self._last = None
@@ -102,48 +99,48 @@ class TensorFlowData:
                     item = next(steps)
                 except StopIteration:
                     return
-                self._ahead.append(self._moment())
+                self._in_flight.append(self._snapshot())
             yield item
 
-    def _moment(self) -> Callable[[], dict[str, Any]]:
+    def _snapshot(self) -> Callable[[], dict[str, Any]]:
         return self._loader._session.moment()  # pyright: ignore[reportPrivateUsage]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, after the last item that was given."""
+        """Return the state of the run after the last item that the loop received."""
         with self._lock:
             return self._loader.state_dict() if self._last is None else self._last()
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go where a state says; a `for` that is under way ends.
+        """Restore a state; a `for` in progress ends.
 
         Args:
-            state_dict: what `state_dict()` gave, or a list of those of all ranks.
+            state_dict: the return value of `state_dict()`, or a list with one per rank.
         """
         with self._lock:
             self._loader.load_state_dict(state_dict)
             self._run += 1
-            self._ahead.clear()
+            self._in_flight.clear()
             self._last = None
 
 
 def tracked(data: TensorFlowData) -> Any:
-    """The place of a run for `tf.train.Checkpoint(data=tracked(data), model=...)`.
+    """Return a trackable for `tf.train.Checkpoint(data=tracked(data), model=...)`.
 
     Args:
-        data: whose place it is; on several ranks each checkpoints its own.
+        data: the data whose state to save; on several ranks each rank saves its own checkpoint.
 
     >>> place = tracked(data)  # doctest: +SKIP
     """
     base: Any = _tensorflow().train.experimental.PythonState
 
-    class Place(base):
+    class TrackedState(base):
         def serialize(self) -> str:
             return json.dumps(data.state_dict())
 
         def deserialize(self, string_value: str | bytes) -> None:
             data.load_state_dict(json.loads(string_value))
 
-    return Place()
+    return TrackedState()
 
 
 def _tensorflow() -> Any:
@@ -156,13 +153,13 @@ def _tensorflow() -> Any:
 
 
 def _spec_of_next(tf: Any, loader: Loader) -> Any:
-    """What the next item looks like; the loader stays where it is."""
+    """Return the signature of the next item, without advancing the loader."""
     before = loader.state_dict()
     try:
         item = next(iter(loader))
     except StopIteration:
         raise ConfigError(
-            "there is no item to see what items look like: give TensorFlowData(spec=)"
+            "the loader has no item to derive a signature from: pass TensorFlowData(spec=)"
         ) from None
     loader.load_state_dict(before)
     return _spec_of(tf, item)
@@ -176,7 +173,7 @@ def _spec_of(tf: Any, item: Any) -> Any:
     array = np.asarray(item)
     if array.dtype == object:
         raise ConfigError(
-            f"TensorFlow has no tensor for a {type(item).__name__} of objects; give "
+            f"TensorFlow has no tensor for a {type(item).__name__} of objects; pass "
             "TensorFlowData(spec=)"
         )
     kind = tf.string if array.dtype.kind in "US" else tf.as_dtype(array.dtype)

@@ -1,8 +1,8 @@
 """torchtitan: its `BaseDataLoader` over a loader, saved by its DCP checkpoints.
 
-Up to 0.3 it stands in `torchtitan.components.dataloader`; since then in
-`torchtitan.components.data.loader`, and is told tokens of a batch and of a context in the place of
-rows and their length.
+Up to 0.3 the class is in `torchtitan.components.dataloader`. Later versions have it in
+`torchtitan.components.data.loader`, and pass tokens per batch and per context instead of rows and
+their length.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .trainers import AllRanks, rest_or_next
 
 
 @dataclass(frozen=True)
-class Place:
-    """What torchtitan says of one process.
+class ProcessInfo:
+    """torchtitan's description of one process.
 
     Args:
-        rank: of the data-parallel group; peers by tensor, context or pipeline parallelism have the
-            same.
-        world_size: of that group.
-        batch_size: rows that this process takes at a time.
-        seq_len: tokens in a row.
-        tokenizer: torchtitan's.
+        rank: rank in the data-parallel group; peers by tensor, context or pipeline parallelism
+            share it.
+        world_size: size of the data-parallel group.
+        batch_size: rows per step of this process.
+        seq_len: tokens per row.
+        tokenizer: torchtitan's tokenizer.
 
-    >>> Place(rank=0, world_size=1, batch_size=8, seq_len=2048, tokenizer=None).batch_size
+    >>> ProcessInfo(rank=0, world_size=1, batch_size=8, seq_len=2048, tokenizer=None).batch_size
     8
     """
 
@@ -42,19 +42,18 @@ class Place:
     tokenizer: Any
 
 
-def data_loader(make: Callable[[Place], Loader]) -> Any:
-    """For `Trainer.Config(dataloader=...)`: trains on a loader, whose items are what this
-    torchtitan's trainer takes: up to 0.3 pairs `({"input": ids}, labels)`.
+def data_loader(make: Callable[[ProcessInfo], Loader]) -> Any:
+    """Return a config for `Trainer.Config(dataloader=...)` that trains on a loader.
 
-    A checkpoint has the states of all ranks, and loads on another degree of data parallelism. At
-    the end of a pass the
-    training ends too: `repeat()` what is to go on.
+    The items of the loader have the form that this torchtitan's trainer takes: up to 0.3 pairs
+    `({"input": ids}, labels)`. A checkpoint stores the states of all ranks, and loads on another
+    degree of data parallelism. Training ends at the end of a pass: add `repeat()` to continue.
 
     Args:
         make: makes the loader of a process.
 
     Raises:
-        ImportError: where torchtitan is not installed.
+        ImportError: if torchtitan is not installed.
 
     >>> import penstock as ps
     >>> def make(place):
@@ -71,7 +70,7 @@ def _data_loader() -> Any:
     class PenstockDataLoader(base):
         @dataclass(kw_only=True, slots=True)
         class Config(base.Config):
-            make: Callable[[Place], Loader]
+            make: Callable[[ProcessInfo], Loader]
 
         def __init__(
             self,
@@ -82,14 +81,15 @@ def _data_loader() -> Any:
             tokenizer: Any,
             **kwargs: Any,
         ) -> None:
-            self._loader = config.make(Place(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer))
+            self._loader = config.make(
+                ProcessInfo(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer)
+            )
 
         def __iter__(self) -> Iterator[Any]:
             return rest_or_next(self._loader)
 
         def state_dict(self) -> dict[str, Any]:
-            # DCP fills in the keys that a fresh state has, and no others: a single one, the same on
-            # every rank.
+            # DCP fills only the keys of a fresh state: use a single key, equal on every rank.
             return {"ranks": json.dumps(AllRanks(self._loader).state_dict())}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -110,15 +110,14 @@ def _base() -> Any:
     raise missing_extra("torchtitan", "torchtitan", "penstock.integrations.torchtitan")
 
 
-def _sizes(told: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows of a batch and tokens of a row, as this torchtitan tells them."""
-    if "seq_len" in told:
-        return told["local_batch_size"], told["seq_len"]
-    tokens, most = told["num_tokens_per_batch"], told["max_context_length"]
-    if tokens % most:
+def _sizes(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """Return rows per batch and tokens per row, from either form of torchtitan's arguments."""
+    if "seq_len" in arguments:
+        return arguments["local_batch_size"], arguments["seq_len"]
+    tokens, row_length = arguments["num_tokens_per_batch"], arguments["max_context_length"]
+    if tokens % row_length:
         raise ConfigError(
-            f"torchtitan asks for {tokens} tokens a batch, which are no whole rows of its "
-            f"max_context_length={most}: "
+            f"num_tokens_per_batch={tokens} is not a multiple of max_context_length={row_length}: "
             "choose a multiple"
         )
-    return tokens // most, most
+    return tokens // row_length, row_length

@@ -1,5 +1,4 @@
-"""What trainers need of a loader beyond a `for`: the states of all ranks together, and passes that
-are counted out."""
+"""State of all ranks, and counted passes: the parts that trainers share."""
 
 from __future__ import annotations
 
@@ -18,20 +17,19 @@ from ..loader import Loader
 
 
 def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
-    """The states of all ranks, for `Loader.load_state_dict`: one where it says everything, else
-    each of them.
+    """Return the states of all ranks, for `Loader.load_state_dict`; one state if it suffices.
 
-    Ranks differ in the cursors of lanes, in journals of bad samples and in what they took.
-    torch.distributed gathers what they say, so all its processes call this together, peers of one
-    rank (tensor parallelism) too.
+    Ranks differ in lane cursors, journals of bad samples and leases. torch.distributed gathers the
+    states, so all its processes call this together, including peers of one rank (tensor
+    parallelism).
 
     Args:
-        state: what `state_dict()` of this rank's loader gave.
-        ranks: how many ranks the loader is one of.
+        state: the return value of `state_dict()` of this rank's loader.
+        ranks: world size of the loader.
 
     Raises:
-        ConfigError: where ranks differ and torch.distributed is not initialised.
-        StateError: where processes stand at different steps, or read different data.
+        ConfigError: if ranks differ and torch.distributed is not initialised.
+        StateError: if processes are at different steps, or read different data.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
@@ -39,43 +37,46 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     1
     """
     differ = ranks_differ(state, ranks)
-    told = gathered([differ, stand_of(unseal(state))])
-    if told is None and differ:
+    reports = gathered([differ, stand_of(unseal(state))])
+    if reports is None and differ:
         raise ConfigError(
-            "every rank has a state of its own (lanes, a journal, what it took), and "
-            "torch.distributed, which would "
-            "gather them, is not initialised: keep the state_dict() of each rank's loader, and "
-            "load the list of them"
+            "every rank has its own state (lanes, a journal, leases), and torch.distributed, "
+            "which would gather them, is not initialised: save the state_dict() of each rank's "
+            "loader, and load the list of them"
         )
-    require_one_step([stand for _, stand in told or []], ranks)
-    if told is None or not any(differ for differ, _ in told):
+    require_one_step([position for _, position in reports or []], ranks)
+    if reports is None or not any(differ for differ, _ in reports):
         return [state]
-    return list({json.dumps(each): each for each in gathered(state) or []}.values())
+    states = gathered(state) or []
+    return list({json.dumps(rank_state): rank_state for rank_state in states}.values())
 
 
-def require_one_step(stands: Sequence[Mapping[str, Any]], ranks: int) -> None:
-    """Refuse processes that stand at different steps, also those that are one rank, or read
-    different data.
+def require_one_step(positions: Sequence[Mapping[str, Any]], ranks: int) -> None:
+    """Raise if processes, peers of one rank included, differ in their step or their data.
 
     Args:
-        stands: what each process says of itself.
-        ranks: how many ranks they are.
+        stands: the report of each process on its position.
+        ranks: world size.
 
     Raises:
         StateError: on all processes.
 
     >>> require_one_step([{"place": [0, 4], "step": 1, "data": {}, "run": {}}] * 2, ranks=1)
     """
-    require_equal_stands(dict(enumerate(stands)), "rank" if len(stands) == ranks else "process")
+    require_equal_stands(
+        dict(enumerate(positions)), "rank" if len(positions) == ranks else "process"
+    )
 
 
-def gathered(told: Any, group: Any = None) -> list[Any] | None:
-    """Gather an object from every process of torch.distributed (collective); None if not
-    initialised.
+def gathered(value: Any, group: Any = None) -> list[Any] | None:
+    """Gather an object from every process of torch.distributed (collective call).
 
     Args:
-        told: what this process says, plain JSON.
-        group: the `ProcessGroup` of those that are asked; all processes by default.
+        value: the object of this process, plain JSON.
+        group: the `ProcessGroup` to gather from; all processes by default.
+
+    Returns:
+        One object per process; None if torch.distributed is not initialised.
 
     >>> gathered({"step": 5}) is None
     True
@@ -83,21 +84,19 @@ def gathered(told: Any, group: Any = None) -> list[Any] | None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
-    found: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(found, told, group=group)
-    return found
+    values: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(values, value, group=group)
+    return values
 
 
 class AllRanks:
-    """The place of a run on all ranks together, for trainers that keep what one object says of
-    itself.
+    """Save and load the state of all ranks through one object, for trainers that expect that.
 
-    Saving and loading are calls of all processes, peers of one rank too; a state loads on any
-    number of ranks. For
-    Accelerate: `accelerator.register_for_checkpointing(AllRanks(loader))`.
+    Saving and loading are collective calls, peers of one rank included; a state loads on any world
+    size. For Accelerate: `accelerator.register_for_checkpointing(AllRanks(loader))`.
 
     Args:
-        loader: of this rank.
+        loader: the loader of this rank.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)))
@@ -114,83 +113,81 @@ class AllRanks:
         self._loader = loader
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all ranks, plain JSON."""
+        """Return the states of all ranks, plain JSON."""
         return {"ranks": states_of_all(self._loader.state_dict(), self._loader.world_size)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go where the ranks were.
+        """Restore the states of all ranks.
 
         Args:
-            state_dict: what `state_dict()` gave.
+            state_dict: the return value of `state_dict()`.
 
         Raises:
             StateError: for anything else, such as the state of another object of the checkpoint.
         """
         if "ranks" not in state_dict:
-            held = ", ".join(map(str, list(state_dict)[:4])) or "nothing"
+            keys = ", ".join(map(str, list(state_dict)[:4])) or "nothing"
             raise StateError(
-                f"not the state of AllRanks (it holds {held}); another object may have saved it"
+                f"not a state of AllRanks (its keys: {keys}); another object may have saved it"
             )
         self._loader.load_state_dict(state_dict["ranks"])
 
 
 def rest_or_next(loader: Iterable[Any]) -> Iterator[Any]:
-    """The rest of the pass; where nothing is left of it, the next one.
+    """Yield the rest of the pass, or the next pass if nothing is left.
 
-    Trainers count the items of a pass and never ask for one more, so they begin a pass with a
-    loader that stands at the end of the last.
+    Trainers count the items of a pass and never request one more. They therefore begin a pass with
+    a loader at the end of the previous one.
 
     Args:
-        loader: what to iterate over.
+        loader: the loader to iterate over.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(3)))
     >>> [[next(items) for _ in range(3)] for items in (rest_or_next(loader), rest_or_next(loader))]
     [[0, 1, 2], [0, 1, 2]]
     """
-    begun = False
+    has_items = False
     for _ in range(2):
         for item in loader:
-            begun = True
+            has_items = True
             yield item
-        if begun:
+        if has_items:
             return
 
 
 def require_ranks(loader: Loader, world_size: int) -> None:
-    """Refuse a loader that looked for its ranks before they were known, and so would give every
-    process everything.
+    """Raise if a loader detected its ranks before they were known.
+
+    Such a loader would give every process all the data.
 
     Args:
-        loader: what is trained on.
-        world_size: how many processes the trainer has.
+        loader: the training loader.
+        world_size: number of processes of the trainer.
 
     Raises:
-        ConfigError: where the loader found other ranks by itself.
+        ConfigError: if the loader detected another world size by itself.
 
     >>> import penstock as ps
     >>> require_ranks(ps.Loader(ps.from_sequence(range(10))), 1)
     """
-    found = loader.world_size
-    if not loader._placed and found != world_size:  # pyright: ignore[reportPrivateUsage]
+    detected = loader.world_size
+    if not loader._placed and detected != world_size:  # pyright: ignore[reportPrivateUsage]
         raise ConfigError(
-            f"the loader was made for world_size={found}, and the trainer has {world_size} "
-            "processes: make it when "
-            "they are known (after torch.distributed was initialised), or give it rank= and "
-            "world_size="
+            f"the loader has world_size={detected}, but the trainer has {world_size} processes: "
+            "make the loader after torch.distributed is initialised, or pass rank= and world_size="
         )
 
 
 class EvalLoader:
-    """A loader for evaluation: every `for` gives the whole first pass, however many items were
-    taken before.
+    """Serve a loader for evaluation: every `for` yields the whole first pass.
 
-    Trainers take a few batches to try the evaluation out, and count those of a pass without asking
-    for its end; a bare loader would go on from there. Every evaluation gives the same items in the
-    same order.
+    Trainers take a few batches as a sanity check, and count the items of a pass without reaching
+    its end; a plain loader would continue from there. Here every evaluation yields the same items
+    in the same order.
 
     Args:
-        loader: gives the items of an evaluation. It belongs to this object from then on.
+        loader: yields the items of an evaluation. This object takes it over.
 
     Raises:
         ConfigError: for a loader whose passes never end.
@@ -205,15 +202,14 @@ class EvalLoader:
         session = loader._session  # pyright: ignore[reportPrivateUsage]
         if loader._epoch_length is None and endless(session.base):  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
-                "the dataset of the eval loader never ends, and an evaluation is a whole pass: "
-                "give the dataset an end "
-                "with .limit(n)"
+                "the dataset of the eval loader is endless, and an evaluation is a whole pass: "
+                "end the dataset with .limit(n)"
             )
-        first = session if session.changes else Session(session.compiled, session.setting, None)
-        self.loader, self._begin = loader, first.state()
+        initial = session if session.changes else Session(session.compiled, session.setting, None)
+        self.loader, self._initial_state = loader, initial.state()
 
     def __iter__(self) -> Iterator[Any]:
-        self.loader.load_state_dict(self._begin)
+        self.loader.load_state_dict(self._initial_state)
         return iter(self.loader)
 
     @where_known
@@ -221,25 +217,24 @@ class EvalLoader:
         return len(self.loader)
 
 
-def require_one_sharder(found: bool, world_size: int) -> None:
-    """Refuse data that were shared out by ranks found here, where Accelerate (the Trainer too)
-    shares out once more.
+def require_one_sharder(detected: bool, world_size: int) -> None:
+    """Raise if the data are sharded by detected ranks, and Accelerate would shard them again.
+
+    This includes the Trainer, which uses Accelerate.
 
     Args:
-        found: whether rank and world size were found, and not given.
-        world_size: how many shares there are.
+        detected: whether rank and world size were detected, not passed by the caller.
+        world_size: number of shards.
 
     Raises:
-        ConfigError: where samples would be lost.
+        ConfigError: if samples would be lost.
 
     >>> require_one_sharder(True, 1)
     """
     state = sys.modules.get("accelerate.state")
-    if found and world_size > 1 and state is not None and state.PartialState._shared_state:
+    if detected and world_size > 1 and state is not None and state.PartialState._shared_state:
         raise ConfigError(
-            f"the data are shared out between {world_size} ranks, and Accelerate, which runs here, "
-            "would share each of "
-            "their parts out once more: give rank=0, world_size=1 where it prepares the DataLoader "
-            "(transformers' and "
-            "TRL's trainers do), else this process's rank= and world_size="
+            f"the data are sharded across {world_size} ranks, and Accelerate, which runs here, "
+            "would shard each part again: pass rank=0, world_size=1 if it prepares the DataLoader "
+            "(transformers' and TRL's trainers do), else this process's rank= and world_size="
         )

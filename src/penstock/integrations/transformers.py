@@ -1,5 +1,7 @@
-"""transformers: its Trainer, and TRL's, trains on a loader and resumes it with its own
-checkpoints."""
+"""transformers: its Trainer, and TRL's, trains on a loader and resumes it exactly.
+
+The trainer's own checkpoints store the states of all ranks.
+"""
 
 from __future__ import annotations
 
@@ -28,32 +30,30 @@ except ImportError as error:
         error.name or "transformers", "trainers", "penstock.integrations.transformers"
     ) from None
 
-_Trainer = cast(Any, object)  # beside the Trainer that it is mixed into
+_Trainer = cast(Any, object)  # a mixin: the Trainer is another base of the subclass
 
 FILE = "penstock.json"
-"""The file in the folder of a checkpoint that has the states of all ranks."""
+"""Name of the file in a checkpoint folder that stores the states of all ranks."""
 
 
 class FromLoader(_Trainer):
-    """Mixed into a Trainer, has it train and evaluate on loaders: `class MyTrainer(FromLoader,
-    Trainer): ...`.
+    """Mixin that makes a Trainer train and evaluate on loaders.
 
-    The loader alone shares out and batches. `train(resume_from_checkpoint=...)` goes on after the
-    last step of the checkpoint and reads nothing of what was trained; on any number of processes
-    that make the same global batch.
+    Usage: `class MyTrainer(FromLoader, Trainer): ...`. Only the loader shards and batches.
+    `train(resume_from_checkpoint=...)` continues after the last step of the checkpoint and reads no
+    trained data again. Any number of processes with the same global batch can resume.
 
     Args:
-        args: of the Trainer.
-        train_loader: gives batches as the model takes them, tensors on the CPU. A loader given as
-            `train_dataset=` is the same.
-        eval_loader: the batches of an evaluation; each evaluation is a whole pass; or a mapping of
-            several loaders by name. Loaders given as `eval_dataset=`, here or to `evaluate`, or to
-            `predict`, are the same.
-        kwargs: of the Trainer.
+        args: arguments of the Trainer.
+        train_loader: yields batches as the model takes them, tensors on the CPU. A loader passed as
+            `train_dataset=` is equivalent.
+        eval_loader: yields the batches of an evaluation, a whole pass each time; or a mapping of
+            loaders by name. Loaders passed as `eval_dataset=`, here or to `evaluate`, or to
+            `predict`, are equivalent.
+        kwargs: arguments of the Trainer.
 
     Raises:
-        ConfigError: for loaders that were made before the ranks were known, and for evaluations
-            that never end.
+        ConfigError: for loaders made before the ranks were known, and for endless evaluations.
 
     >>> import penstock as ps
     >>> from transformers import Trainer
@@ -76,8 +76,7 @@ class FromLoader(_Trainer):
             data = {name: _for_eval(part) for name, part in cast("Mapping[str, Any]", data).items()}
         data = _for_eval(data)
         if _is_for_eval(data):
-            # TRL's trainers prepare what they get as a dataset; one of its own kind stands in for
-            # the loaders.
+            # TRL's trainers preprocess eval_dataset: pass the training dataset in its place.
             kwargs["eval_dataset"] = kwargs.get("train_dataset", data)
         super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
         if _is_for_eval(data):
@@ -85,21 +84,23 @@ class FromLoader(_Trainer):
         self._loader = train_loader
         if train_loader is not None:
             require_ranks(train_loader, self.args.world_size)
-            self.add_callback(_Saved(train_loader))
+            self.add_callback(_SaveStates(train_loader))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The loader, as a `DataLoader` whose indices only count: the Trainer skips indices, and no
-        data with them."""
+        """Return the loader as a `DataLoader`.
+
+        Its indices only count: the Trainer skips indices on resume, and no data with them.
+        """
         if self._loader is None:
             trainer: Any = super()
             return trainer.get_train_dataloader()
         return _batches_of(self._loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """A pass of an eval loader, as a `DataLoader`.
+        """Return one pass of an eval loader as a `DataLoader`.
 
         Args:
-            eval_dataset: a loader, or the name of one; the Trainer's own when not given.
+            eval_dataset: a loader, or the name of one; the Trainer's own by default.
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, str):
@@ -112,7 +113,7 @@ class FromLoader(_Trainer):
         return _batches_of(data)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        """A pass of the loader that `predict` was given, as a `DataLoader`.
+        """Return one pass of the loader passed to `predict` as a `DataLoader`.
 
         Args:
             test_dataset: a loader.
@@ -125,13 +126,16 @@ class FromLoader(_Trainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Train, after the last step of a checkpoint if one is named.
+        """Train, from the last step of a checkpoint if one is named.
 
         Args:
-            resume_from_checkpoint: the folder of a checkpoint; True for the last in the output
+            resume_from_checkpoint: the folder of a checkpoint; True for the latest in the output
                 folder.
-            args: of the Trainer's own method.
-            kwargs: of the Trainer's own method.
+            args: arguments of the Trainer's own method.
+            kwargs: arguments of the Trainer's own method.
+
+        Returns:
+            The result of the Trainer's own method.
 
         Raises:
             StateError: for a checkpoint without the states of the loader.
@@ -142,25 +146,25 @@ class FromLoader(_Trainer):
             )
         if isinstance(resume_from_checkpoint, str) and self._loader is not None:
             self._loader.load_state_dict(_saved_in(Path(resume_from_checkpoint)))
-        trainer: Any = super()  # of the Trainer that this is mixed into
+        trainer: Any = super()  # the Trainer's own method
         return trainer.train(resume_from_checkpoint, *args, **kwargs)
 
 
 def hf_dataset(dataset: Samples) -> Any:
-    """The samples of a dataset as a `datasets.IterableDataset`, which TRL's trainers and others ask
-    for by its type.
+    """Return the samples of a dataset as a `datasets.IterableDataset`.
 
-    The trainer then prepares, batches and shares out the samples, also between processes, each of
-    which computes all of them. A `for` that went to its end is followed by the next pass. What
-    `FromLoader` resumes exactly in any pass, the trainer resumes by computing the batches of the
-    pass again.
+    TRL's trainers and others require this type. The trainer then preprocesses, batches and shards
+    the samples; every process computes all of them. Each completed `for` is followed by the next
+    pass. `FromLoader` resumes exactly in any pass; here the trainer resumes by recomputing the
+    batches of the pass.
 
     Args:
-        dataset: of mappings, such as a mixture; without end it is for a run of `max_steps`.
+        dataset: a dataset of mappings, such as a mixture; an endless one needs a run with
+            `max_steps`.
 
     Raises:
-        ConfigError: for what is no dataset, such as a loader.
-        DataError: in the iteration, for samples that are no mappings.
+        ConfigError: for an object that is not a dataset, such as a loader.
+        DataError: during iteration, for samples that are not mappings.
 
     >>> import penstock as ps
     >>> texts = {"a": ps.from_sequence([{"text": "x"}]), "b": ps.from_sequence([{"text": "y"}])}
@@ -181,16 +185,18 @@ def hf_dataset(dataset: Samples) -> Any:
 
 
 class _Passes:
-    """One pass of a dataset after the other; what is only looked into, as trainers do for names of
-    columns, is none."""
+    """Yield one pass of a dataset per call.
+
+    A pass counts only once it is complete: trainers read a few samples for the names of columns.
+    """
 
     def __init__(self, dataset: Samples) -> None:
-        self._dataset, self._ended = dataset, 0
+        self._dataset, self._completed = dataset, 0
 
     def __call__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         session = Session(self._dataset.compiled, Setting(0, 1), None)
-        if self._ended:
-            session.next_pass(self._ended)
+        if self._completed:
+            session.next_pass(self._completed)
         for number in count():
             try:
                 sample = session.out.next()
@@ -198,16 +204,15 @@ class _Passes:
                 break
             if not isinstance(sample, Mapping):
                 raise DataError(
-                    f"hf_dataset(ds): sample {number} is of type {type(sample).__name__}, and "
-                    "`datasets` holds "
-                    "mappings: name the fields with .map(...)"
+                    f"hf_dataset(ds): sample {number} is a {type(sample).__name__}, but `datasets` "
+                    "stores mappings: name the fields with .map(...)"
                 )
             yield number, dict(cast("Mapping[str, Any]", sample))
-        self._ended += 1
+        self._completed += 1
 
 
-class _Saved(TrainerCallback):
-    """Writes the states of all ranks into every checkpoint."""
+class _SaveStates(TrainerCallback):
+    """Write the states of all ranks into every checkpoint."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -225,14 +230,15 @@ def _saved_in(folder: Path) -> list[dict[str, Any]]:
     file = folder / FILE
     if not file.exists():
         raise StateError(
-            f"{folder}: there is no {FILE}; the checkpoint was not finished, or its run trained on "
-            "no loader: name an "
-            "older one"
+            f"{folder}: {FILE} is missing; the checkpoint is incomplete, or its run trained "
+            "without a loader: use an older one"
         )
     try:
         return json.loads(file.read_bytes())
     except ValueError as error:
-        raise StateError(f"{file}: not a whole JSON file ({error})") from error
+        raise StateError(
+            f"{file}: not a complete JSON file ({error}): use an older checkpoint"
+        ) from error
 
 
 def _for_eval(data: Any) -> Any:
@@ -245,15 +251,17 @@ def _is_for_eval(data: Any) -> bool:
 
 
 def _batches_of(loader: Loader | EvalLoader) -> DataLoader[Any]:
-    aside = (
+    generator = (
         Generator()
-    )  # else a DataLoader draws from the process's own, and a resumed run draws other numbers
-    steps = BatchSampler(_Steps(loader), batch_size=1, drop_last=False)
-    return DataLoader(_Batches(loader), batch_sampler=steps, collate_fn=_as_it_is, generator=aside)
+    )  # a DataLoader would draw from the global generator, and a resumed run would differ
+    sampler = BatchSampler(_Steps(loader), batch_size=1, drop_last=False)
+    return DataLoader(
+        _Batches(loader), batch_sampler=sampler, collate_fn=_as_it_is, generator=generator
+    )
 
 
 class _Steps(Sampler[int]):
-    """Numbers the batches of a pass. It ends when the batches do."""
+    """Number the batches of a pass; the batches end it."""
 
     def __init__(self, loader: Loader | EvalLoader) -> None:
         self._loader = loader
@@ -266,7 +274,7 @@ class _Steps(Sampler[int]):
 
 
 class _Batches(Dataset[Any]):
-    """The next batch of the loader, whatever its number: 0 begins a pass."""
+    """Return the next batch of the loader for any index; index 0 begins a pass."""
 
     def __init__(self, loader: Loader | EvalLoader) -> None:
         self._loader = loader

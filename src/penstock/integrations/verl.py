@@ -1,8 +1,7 @@
-"""verl: prompts in the order of a plan as `data.custom_cls`, and its sampler, which goes on pass
-after pass.
+"""verl: prompts in plan order as `data.custom_cls`, and a sampler over passes.
 
-verl finds both by name; see the page "Trainers". The classes are made when they are asked for, from
-verl's own.
+verl finds both by name; see the page "Trainers". The classes derive from verl's own and are made on
+first access.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _classes() -> Mapping[str, Any]:
-    """Both classes; verl is imported here."""
+    """Return both classes; imports verl."""
     try:
         from verl.experimental.dataset.sampler import AbstractSampler  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
         from verl.utils.dataset.rl_dataset import RLHFDataset  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         raise ImportError(
-            "penstock.integrations.verl needs the package 'verl', which is installed with what "
-            "trains"
+            "penstock.integrations.verl needs the package 'verl': install it with your training "
+            "stack"
         ) from None
     from .torch import MapDataset, Sampler
 
     prompts, sampler = cast("Any", RLHFDataset), cast("Any", AbstractSampler)
 
     class Rows:
-        """What verl takes for its table: a row by its number, counted over all passes."""
+        """Table for verl: a row by its number, counted over all passes."""
 
         def __init__(self, data: MapDataset) -> None:
             self.data = data
@@ -46,25 +45,24 @@ def _classes() -> Mapping[str, Any]:
             return len(self.data)
 
         def __getitem__(self, item: int) -> dict[str, Any]:
-            return dict(self.data[item])  # verl adds to it
+            return dict(self.data[item])  # verl adds keys to it
 
     class Prompts(prompts):
-        """`data.train_files` is one mixture file; its rows are what verl expects of a table's."""
+        """Rows of one mixture file (`data.train_files`), in the form of verl's tables."""
 
         def _download(self, use_origin_parquet: bool = False) -> None:
-            """Files are read where they lie."""
+            """Do nothing: files are read in place."""
 
         def _read_files_and_tokenize(self) -> None:
             files = [str(file) for file in self.data_files]
             if len(files) != 1 or not files[0].endswith((".yaml", ".yml", ".json")):
                 raise ConfigError(
-                    f"data.train_files is one mixture file (.yaml), not {', '.join(files)}"
+                    f"data.train_files must be one mixture file (.yaml), not {', '.join(files)}"
                 )
             if self.filter_overlong_prompts:
                 raise ConfigError(
-                    "data.filter_overlong_prompts=True would leave out rows after the plan was "
-                    "made: leave them out in "
-                    "the mixture file, with where or exclude, and say False"
+                    "data.filter_overlong_prompts=True would drop rows after the plan was made: "
+                    "set it to False, and drop them in the mixture file with where or exclude"
                 )
             rows = load(files[0])
             if self.max_samples > 0:
@@ -72,16 +70,15 @@ def _classes() -> Mapping[str, Any]:
             self.dataframe = Rows(MapDataset(rows, rank=0, world_size=1))
 
         def resume_dataset_state(self) -> None:
-            """Nothing: where the run stands is the sampler's."""
+            """Do nothing: the sampler stores the position of the run."""
 
     class Passes(sampler):
-        """The prompts in their order, pass after pass; `StatefulDataLoader` saves where it
-        stands."""
+        """Yield the prompts in order, pass after pass; `StatefulDataLoader` saves its state."""
 
         def __init__(self, data_source: Any, data_config: Any) -> None:
             if not isinstance(data_source, Prompts):
                 raise ConfigError(
-                    "Passes goes with data.custom_cls Prompts of penstock.integrations.verl"
+                    "Passes needs data.custom_cls=Prompts of penstock.integrations.verl"
                 )
             self._steps = Sampler(data_source.dataframe.data)
 

@@ -1,5 +1,4 @@
-"""Task encoders: one class that says what becomes of samples on their way into batches, and the
-samples it works on.
+"""Task encoders, which turn samples into batches, and their sample types.
 
 >>> import penstock as ps
 >>> from penstock.tasks import DefaultTaskEncoder, ImageSample

@@ -1,4 +1,4 @@
-"""An encoder around another one."""
+"""A task encoder that wraps another one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from .encoder import TaskEncoder
 
 
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
-    """Another encoder with some hooks changed: override them, and call those of the other one by
-    `super()`.
+    """Wrap an encoder and override some of its hooks; `super()` calls the wrapped hooks.
+
+    Args:
+        task_encoder: the wrapped encoder.
 
     >>> import penstock as ps
     >>> from penstock.tasks import DefaultTaskEncoder, TextSample
@@ -29,7 +31,7 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
 
     @property
     def decoder(self) -> Any:
-        """How the other encoder has parts decoded."""
+        """The decoder of the wrapped encoder."""
         return getattr(self._task_encoder, "decoder")  # noqa: B009 - it may be missing, and is then missing here
 
     def cook_crude_sample(self, sample: Any) -> Any:
@@ -60,6 +62,10 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
         return self._task_encoder.encode_batch(batch)
 
     def defines(self, hook: str) -> bool:
-        """Whether a hook is this encoder's own, or the other one's."""
+        """Return whether this encoder or the wrapped one overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         changed = getattr(type(self), hook) is not getattr(AugmentTaskEncoder, hook)
         return changed or self._task_encoder.defines(hook)

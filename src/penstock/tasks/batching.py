@@ -1,5 +1,7 @@
-"""How values become a batch: stacked, padded, listed, concatenated. Tensors and NumPy arrays
-alike."""
+"""Functions that make a batch of values: stack, pad, list, concatenate.
+
+They work on torch tensors and NumPy arrays alike.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from ..errors import ConfigError, DataError
 
 
 def batch_list(values: Sequence[Any]) -> list[Any]:
-    """The values, in a list.
+    """Return the values as a list.
+
+    Args:
+        values: the values of one field.
 
     >>> batch_list(("a", "b"))
     ['a', 'b']
@@ -25,7 +30,16 @@ def batch_list(values: Sequence[Any]) -> list[Any]:
 
 
 def batch_stack(values: Sequence[Any]) -> Any:
-    """Arrays of one shape, one above the other: `(n, *shape)`. `DataError` where shapes differ.
+    """Stack arrays of one shape into `(n, *shape)`.
+
+    Args:
+        values: arrays or tensors of one shape.
+
+    Returns:
+        The stacked array.
+
+    Raises:
+        DataError: if shapes differ.
 
     >>> batch_stack([np.zeros((2, 3)), np.ones((2, 3))]).shape
     (2, 2, 3)
@@ -33,25 +47,37 @@ def batch_stack(values: Sequence[Any]) -> Any:
     shapes = [_shape(value, "batch_stack") for value in values]
     if len(set(shapes)) > 1:
         raise DataError(
-            f"batch_stack: shapes differ ({_shapes(shapes)}); batch_pad_stack pads them with zeros"
+            f"batch_stack: shapes differ ({_shapes(shapes)}): use batch_pad_stack, which pads with "
+            "zeros"
         )
-    return _library(values[0]).stack(_of_one_dtype(values, "batch_stack"))
+    return _library(values[0]).stack(_with_common_dtype(values, "batch_stack"))
 
 
 def batch_pad_stack(values: Sequence[Any]) -> Any:
-    """Arrays of any shapes but one number of axes, padded with zeros behind to the longest, one
-    above the other.
+    """Stack arrays with the same number of axes, zero-padded at the end to the longest.
+
+    Args:
+        values: arrays or tensors.
+
+    Returns:
+        The stacked array.
+
+    Raises:
+        DataError: if the numbers of axes differ.
 
     >>> batch_pad_stack([np.array([1]), np.array([2, 3])])
     array([[1, 0],
            [2, 3]])
     """
     shapes = [_shape(value, "batch_pad_stack") for value in values]
-    values = _of_one_dtype(values, "batch_pad_stack")
+    values = _with_common_dtype(values, "batch_pad_stack")
     if len(set(shapes)) == 1:
         return _library(values[0]).stack(values)
     if len({len(shape) for shape in shapes}) > 1:
-        raise DataError(f"batch_pad_stack: the numbers of axes differ ({_shapes(shapes)})")
+        raise DataError(
+            f"batch_pad_stack: the numbers of axes differ ({_shapes(shapes)}): reshape the values "
+            "first"
+        )
     out = _zeros(values[0], (len(values), *map(max, zip(*shapes, strict=True))))
     for i, value in enumerate(values):
         out[(i, *(slice(0, n) for n in value.shape))] = value
@@ -59,8 +85,16 @@ def batch_pad_stack(values: Sequence[Any]) -> Any:
 
 
 def concat_pad(values: Sequence[Any]) -> Any:
-    """Arrays one behind the other along axis 0; the other axes are padded with zeros to the
-    longest.
+    """Concatenate arrays along axis 0, with the other axes zero-padded to the longest.
+
+    Args:
+        values: arrays or tensors.
+
+    Returns:
+        The concatenated array.
+
+    Raises:
+        DataError: if the numbers of axes differ, or are 0.
 
     >>> concat_pad([np.array([[1]]), np.array([[2, 3], [4, 5]])])
     array([[1, 0],
@@ -70,25 +104,30 @@ def concat_pad(values: Sequence[Any]) -> Any:
     shapes = [_shape(value, "concat_pad") for value in values]
     if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
         raise DataError(
-            "concat_pad: arrays of one number of axes, at least one, are needed "
+            "concat_pad: give arrays with the same number of axes, at least one "
             f"({_shapes(shapes)})"
         )
-    values = _of_one_dtype(values, "concat_pad")
+    values = _with_common_dtype(values, "concat_pad")
     if len({shape[1:] for shape in shapes}) == 1:
         library = _library(values[0])
         return library.concatenate(values) if library is np else library.cat(values)
     rows = sum(shape[0] for shape in shapes)
     out = _zeros(values[0], (rows, *map(max, zip(*(shape[1:] for shape in shapes), strict=True))))
-    at = 0
+    start = 0
     for value in values:
-        out[(slice(at, at + len(value)), *(slice(0, n) for n in value.shape[1:]))] = value
-        at += len(value)
+        out[(slice(start, start + len(value)), *(slice(0, n) for n in value.shape[1:]))] = value
+        start += len(value)
     return out
 
 
 def generic_batch(values: Sequence[Any]) -> Any:
-    """Tensors and arrays padded and stacked, mappings and records field by field, anything else in
-    a list.
+    """Pad and stack arrays; batch mappings and records field by field; list other values.
+
+    Args:
+        values: values of one type.
+
+    Returns:
+        The batch.
 
     >>> generic_batch([{"x": np.array([1]), "name": "a"}, {"x": np.array([2]), "name": "b"}])
     {'x': array([[1],
@@ -96,13 +135,20 @@ def generic_batch(values: Sequence[Any]) -> Any:
     """
     if all(map(is_array, values)):
         return batch_pad_stack(values)
-    found = _fields("generic_batch", values, generic_batch)
-    return list(values) if found is None else found
+    batch = _join_fields("generic_batch", values, generic_batch)
+    return list(values) if batch is None else batch
 
 
 def generic_concat(values: Sequence[Any]) -> Any:
-    """Batches as one: tensors and arrays by `concat_pad`, lists and tuples end to end, mappings and
-    records field by field, anything else in a list.
+    """Concatenate batches: arrays by `concat_pad`, lists end to end, records field by field.
+
+    Other values go into a list.
+
+    Args:
+        values: batches of one type.
+
+    Returns:
+        One batch.
 
     >>> generic_concat([{"x": np.array([1]), "name": ["a"]}, {"x": np.array([2]), "name": ["b"]}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
@@ -112,29 +158,36 @@ def generic_concat(values: Sequence[Any]) -> Any:
         return concat_pad(values)
     if type(first) in (list, tuple) and all(type(value) is type(first) for value in values):
         return type(first)(entry for value in values for entry in value)
-    found = _fields("generic_concat", values, generic_concat)
-    return list(values) if found is None else found
+    batch = _join_fields("generic_concat", values, generic_concat)
+    return list(values) if batch is None else batch
 
 
 def homogeneous_concat_mix(batches: Sequence[Any]) -> Any:
-    """Batches of one type as one batch of that type: see `generic_concat`. `ConfigError` where
-    types differ.
+    """Concatenate batches of one type into one batch of that type: see `generic_concat`.
+
+    Args:
+        batches: batches of one type.
+
+    Returns:
+        One batch.
+
+    Raises:
+        ConfigError: if types differ.
 
     >>> homogeneous_concat_mix([{"caption": ["a"]}, {"caption": ["b", "c"]}])
     {'caption': ['a', 'b', 'c']}
     """
-    kinds = sorted({type(batch).__name__ for batch in batches})
-    if len(kinds) > 1:
+    type_names = sorted({type(batch).__name__ for batch in batches})
+    if len(type_names) > 1:
         raise ConfigError(
-            f"homogeneous_concat_mix: the batches are of types {' and '.join(kinds)}; give "
-            "batch_mix_fn a function "
-            "that makes one type of them"
+            f"homogeneous_concat_mix: the batches have types {' and '.join(type_names)}: pass a "
+            "batch_mix_fn that converts them to one type"
         )
     return generic_concat(batches)
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a NumPy array or a torch tensor.
+    """Return whether a value is a NumPy array or a torch tensor.
 
     >>> is_array(np.zeros(1)), is_array([0.0])
     (True, False)
@@ -152,13 +205,14 @@ def _library(value: Any) -> Any:
     return sys.modules["torch"] if _is_tensor(value) else np
 
 
-def _of_one_dtype(values: Sequence[Any], step: str) -> list[Any]:
-    """Arrays in the dtype that holds the numbers of all, or tensors as they are, if torch keeps
-    their numbers."""
+def _with_common_dtype(values: Sequence[Any], step: str) -> list[Any]:
+    """Convert arrays to a dtype that represents all values exactly; check tensors likewise."""
     try:
         return exact_tensors(values) if _is_tensor(values[0]) else exact_arrays(values)
     except InexactError as error:
-        raise DataError(f"{step}: value {error.place}: {error}; give all one type before") from None
+        raise DataError(
+            f"{step}: value {error.place}: {error}; convert all values to one dtype first"
+        ) from None
 
 
 def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
@@ -168,7 +222,7 @@ def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
 def _shape(value: Any, step: str) -> tuple[int, ...]:
     if not is_array(value):
         raise DataError(
-            f"{step}: a {type(value).__name__} among the values; tensors or NumPy arrays are needed"
+            f"{step}: got a {type(value).__name__} among the values; give tensors or NumPy arrays"
         )
     return tuple(value.shape)
 
@@ -177,23 +231,22 @@ def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
     return ", ".join(map(str, sorted(set(shapes))[:4]))
 
 
-def _fields(step: str, values: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
-    """Mappings and records of one type, joined field by field; None where the values are
-    neither."""
+def _join_fields(step: str, values: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
+    """Join mappings or records of one type field by field; return None for other values."""
     first: Any = values[0]
-    kind = cast("Any", type(first))
-    if any(type(value) is not kind for value in values):
+    record_type = cast("Any", type(first))
+    if any(type(value) is not record_type for value in values):
         return None
     if isinstance(first, Mapping):
         names = [*cast("Mapping[Any, Any]", first)]
         if any(value.keys() != first.keys() for value in values):
-            raise DataError(
-                f"{step}: a mapping lacks a key that another one has; the first has {names}"
-            )
+            raise DataError(f"{step}: the mappings have different keys; the first has {names}")
         return {name: join([value[name] for value in values]) for name in names}
-    if hasattr(kind, "_fields"):
-        return kind(*(join(list(column)) for column in zip(*values, strict=True)))
-    if is_dataclass(first) and kind is not type:
+    if hasattr(record_type, "_fields"):
+        return record_type(*(join(list(column)) for column in zip(*values, strict=True)))
+    if is_dataclass(first) and record_type is not type:
         names = [field.name for field in fields(first) if field.init]
-        return kind(**{name: join([getattr(value, name) for value in values]) for name in names})
+        return record_type(
+            **{name: join([getattr(value, name) for value in values]) for name in names}
+        )
     return None

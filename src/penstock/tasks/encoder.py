@@ -1,8 +1,8 @@
-"""Task encoders: one class that says what becomes of a sample on its way into a batch.
+"""Task encoders: one class that defines the way from samples to batches.
 
-An encoder owns functions only. `build` puts them into a pipeline of the core, which owns order,
-buffers, random numbers and state; so every hook may drop a sample, use `self.rng`, or be resumed in
-the middle of a pack.
+An encoder only owns functions. `build` puts them into a pipeline of the core, which owns order,
+buffers, random numbers and state. Every hook may therefore drop a sample or use `self.rng`, and a
+run resumes in the middle of a pack.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ B = TypeVar("B")
 
 @dataclass(frozen=True)
 class Cooker:
-    """A function that makes a sample of a `CrudeSample`, for datasets whose subflavors include
-    `has_subflavors`.
+    """A function that turns a `CrudeSample` into a sample.
+
+    It applies to datasets whose subflavors include `has_subflavors`.
+
+    Args:
+        cook: turns a `CrudeSample` into a sample.
+        has_subflavors: required subflavors; None fits all datasets.
 
     >>> cooker = Cooker(lambda crude: crude["txt"].upper(), has_subflavors={"language": "en"})
     >>> cooker.fits({"language": "en", "year": 2020}), cooker.fits({})
@@ -41,21 +46,27 @@ class Cooker:
     has_subflavors: Mapping[str, Any] | None = None
 
     def fits(self, subflavors: Mapping[str, Any] | None) -> bool:
-        """Whether a dataset with these subflavors is cooked by this."""
-        wanted, found = self.has_subflavors or {}, subflavors or {}
-        return all(name in found and found[name] == value for name, value in wanted.items())
+        """Return whether this cooker applies to a dataset with these subflavors.
+
+        Args:
+            subflavors: labels of a dataset.
+        """
+        required, given = self.has_subflavors or {}, subflavors or {}
+        return all(name in given and given[name] == value for name, value in required.items())
 
 
 class TaskEncoder(Generic[S, E, R, B]):
-    """What becomes of samples: override the hooks that the task needs; with `drops=True` every one
-    may raise `ps.Skip`.
+    """Turn samples into batches through hooks; override the hooks that the task needs.
 
-    A sample goes through `cook_crude_sample` (where it is crude), `encode_sample` (or
-    `preencode_sample` and `postencode_sample`), with packing through `select_samples_to_pack` and
-    `pack_selected_samples`, then in batches through `batch` and `encode_batch`. A hook for one
-    sample or batch may be a generator function and give several. Hooks run in any thread, so they
-    read attributes of `self` and do not set them. Random numbers come from `self.rng`. The type
-    parameters (sample, encoded sample, raw batch, batch) are for type checkers only.
+    A sample passes through `cook_crude_sample` (if it is crude) and `encode_sample` (or
+    `preencode_sample` and `postencode_sample`). With packing it then passes through
+    `select_samples_to_pack` and `pack_selected_samples`, and in batches through `batch` and
+    `encode_batch`. A hook for one sample or batch may be a generator function and yield several.
+    With `drops=True` every hook may raise `ps.Skip`.
+
+    Hooks run in any thread, so they read attributes of `self` and do not set them. Random numbers
+    come from `self.rng`. The type parameters (sample, encoded sample, raw batch, batch) are for
+    type checkers only.
 
     >>> import penstock as ps
     >>> from penstock.tasks import TextSample
@@ -72,15 +83,26 @@ class TaskEncoder(Generic[S, E, R, B]):
 
     @property
     def rng(self) -> np.random.Generator:
-        """Random numbers of the sample (or batch) at hand: the same for any workers and after any
-        resume, new in every pass.
+        """Random generator of the current sample or batch.
+
+        It is independent of workers and resumes, and new in every pass.
         """
         return current_rng()
 
     # ------------------------------------------------------------ hooks
 
     def cook_crude_sample(self, sample: Any) -> Any:
-        """A sample from a `CrudeSample`: by the first of `cookers` that fits its subflavors."""
+        """Turn a `CrudeSample` into a sample, by the first of `cookers` that fits its subflavors.
+
+        Args:
+            sample: a sample, crude or not.
+
+        Returns:
+            The sample.
+
+        Raises:
+            ConfigError: if no cooker fits.
+        """
         if not isinstance(sample, CrudeSample) or not self.cookers:
             return sample
         for cooker in self.cookers:
@@ -88,43 +110,92 @@ class TaskEncoder(Generic[S, E, R, B]):
                 return cooker.cook(sample)
         raise ConfigError(
             f"no cooker of {type(self).__name__} fits the subflavors "
-            f"{sample.get('__subflavors__')!r}; add one "
-            "without has_subflavors for all others"
+            f"{sample.get('__subflavors__')!r}: add one without has_subflavors, which fits all"
         )
 
     def encode_sample(self, sample: S) -> E:
-        """The encoded sample."""
+        """Return the encoded sample.
+
+        Args:
+            sample: the sample.
+        """
         return cast(Any, sample)
 
     def preencode_sample(self, sample: S) -> E:
-        """With `postencode_sample`, instead of `encode_sample`: what selecting packs needs to
-        know."""
+        """Encode the part that pack selection needs.
+
+        With `postencode_sample` it replaces `encode_sample`.
+
+        Args:
+            sample: the sample.
+
+        Returns:
+            The partly encoded sample.
+        """
         return cast(Any, sample)
 
     def postencode_sample(self, sample: E) -> E:
-        """The rest of encoding, done for samples that a pack was made of only."""
+        """Finish encoding; called only for samples that go into a pack.
+
+        Args:
+            sample: the partly encoded sample.
+
+        Returns:
+            The encoded sample.
+        """
         return sample
 
     def select_samples_to_pack(self, samples: list[E]) -> list[list[E]]:
-        """Which samples of a buffer go into which pack; those in none are dropped."""
+        """Group the samples of a buffer into packs; samples in no pack are dropped.
+
+        Args:
+            samples: the samples of the buffer.
+
+        Returns:
+            One list of samples per pack.
+        """
         raise NotImplementedError
 
     def pack_selected_samples(self, samples: list[E]) -> Any:
-        """One sample of the samples of a pack."""
+        """Make one sample of the samples of a pack.
+
+        Args:
+            samples: the samples of a pack.
+
+        Returns:
+            The packed sample.
+        """
         raise NotImplementedError
 
     def batch_group_criterion(self, sample: E) -> tuple[Any, int | None]:
-        """Which samples may share a batch: those with an equal key; and how many make one (None:
-        the batch size)."""
+        """Return a batch key and a batch size (None: the one of `build`).
+
+        Samples with equal keys share a batch.
+
+        Args:
+            sample: the encoded sample.
+        """
         raise NotImplementedError
 
     def batch(self, samples: list[E]) -> R:
-        """A raw batch: tensors and arrays padded and stacked, the rest in lists, in a record like
-        the samples."""
+        """Make a raw batch: arrays padded and stacked, other values in lists.
+
+        The result is a record like the samples.
+
+        Args:
+            samples: the encoded samples of a batch.
+
+        Returns:
+            The raw batch.
+        """
         return self._batch(samples, type(samples[0]))
 
     def encode_batch(self, batch: R) -> B:
-        """The batch that goes to training."""
+        """Return the batch for training.
+
+        Args:
+            batch: the raw batch.
+        """
         return cast(Any, batch)
 
     def _batch(
@@ -134,17 +205,17 @@ class TaskEncoder(Generic[S, E, R, B]):
         actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
         default_action: Callable[[list[Any]], Any] = generic_batch,
     ) -> Any:
-        """A record of `result_type` from samples: `actions` say by field how to batch, the rest by
-        `default_action`.
+        """Make a record of `result_type` from samples.
 
-        Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out; a field
-        with data that it lacks is an error, as is an action for a field that the samples lack.
+        `actions` maps fields to batching functions; `default_action` applies to the others.
+        Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out. A data
+        field that it lacks is an error, and so is an action for a field that the samples lack.
         """
         unknown = [name for name in actions or {} if name not in values_of(samples[0])]
         if unknown:
             raise ConfigError(
-                f"an action for {unknown[0]!r}, which samples ({', '.join(values_of(samples[0]))}) "
-                "do not have"
+                f"an action names the field {unknown[0]!r}, but samples have "
+                f"{', '.join(values_of(samples[0]))}"
             )
         return make(result_type, columns_of(samples, actions or {}, default_action))
 
@@ -159,31 +230,45 @@ class TaskEncoder(Generic[S, E, R, B]):
         packing_buffer_size: int | None = None,
         drops: bool = False,
     ) -> Dataset:
-        """The pipeline of this encoder over a dataset of samples or mappings.
+        """Return the pipeline of this encoder over a dataset of samples or mappings.
 
-        Without `batch_size` samples are not batched. The result stays indexed as long as hooks are
-        one-to-one (no generators, no packing). `drops=True` says that hooks may raise `Skip` to
-        drop what they work on; the pipeline is then not indexed.
+        The result stays indexed as long as hooks are one-to-one (no generators, no packing, no
+        drops).
+
+        Args:
+            dataset: samples or mappings.
+            batch_size: samples per batch; None does not batch.
+            drop_last: whether to drop the last, short batch.
+            packing_buffer_size: samples per buffer for `select_samples_to_pack`.
+            drops: whether hooks may raise `Skip` to drop their sample or batch.
+
+        Returns:
+            The dataset of batches.
+
+        Raises:
+            ConfigError: if the encoder lacks hooks that packing needs, or defines hooks that
+                exclude each other.
         """
         stages = _Stages(self, drops)
-        dataset = stages.over(
-            dataset.with_source(_keyed), "encode_sample", stages.encoding(packing_buffer_size)
+        dataset = stages.append(
+            dataset.with_source(_keyed),
+            "encode_sample",
+            stages.sample_hooks(packing_buffer_size),
         )
         if packing_buffer_size is not None:
             if not self.defines("select_samples_to_pack") or not self.defines(
                 "pack_selected_samples"
             ):
                 raise ConfigError(
-                    f"packing_buffer_size: {type(self).__name__} must define "
-                    "select_samples_to_pack and "
-                    "pack_selected_samples"
+                    f"packing_buffer_size: {type(self).__name__} lacks a hook: define "
+                    "select_samples_to_pack and pack_selected_samples"
                 )
             dataset = dataset.fold(
                 SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one
             )
-            dataset = stages.over(dataset, "pack_selected_samples", [stages.pack])
+            dataset = stages.append(dataset, "pack_selected_samples", [stages.pack])
         if self.defines("batch_group_criterion"):
-            dataset = stages.over(
+            dataset = stages.append(
                 dataset, "batch_group_criterion", [partial(self._grouped, batch_size)]
             )
             dataset = dataset.fold(GroupBatches(drop_last), size=_one, build=_ungrouped)
@@ -191,30 +276,34 @@ class TaskEncoder(Generic[S, E, R, B]):
             return dataset
         else:
             dataset = dataset.batch(batch_size, drop_last, collate=list)
-        return stages.over(dataset, "batch", [self.batch, self.encode_batch])
+        return stages.append(dataset, "batch", [self.batch, self.encode_batch])
 
     def _grouped(self, batch_size: int | None, sample: Any) -> Grouped:
         key, size = self.batch_group_criterion(sample)
         if (size is None) == (batch_size is None):
             raise ConfigError(
-                f"batch_group_criterion gave the size {size} and batch_size is {batch_size}: "
-                "exactly one of the two "
-                "says how large a batch is"
+                f"batch_group_criterion returned the size {size}, and batch_size is {batch_size}: "
+                "give exactly one of the two"
             )
         return Grouped(key_text(key), size or batch_size or 1, sample)
 
     def defines(self, hook: str) -> bool:
-        """Whether a hook is the encoder's own."""
+        """Return whether the encoder overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         return getattr(type(self), hook) is not getattr(TaskEncoder, hook)
 
 
 class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
-    """A task encoder that moves fields by name into the types it is given: dataclasses, named
-    tuples or `dict`.
+    """Move fields by name into given types: dataclasses, named tuples or `dict`.
 
-    `encoded_sample_type` is what `encode_sample` gives; `raw_batch_type` what `batch` gives
-    (without it, `batch_type` is, and without that a record like the samples); `batch_type` what
-    `encode_batch` gives.
+    Args:
+        encoded_sample_type: result type of `encode_sample`.
+        raw_batch_type: result type of `batch`; by default `batch_type`, else the type of the
+            samples.
+        batch_type: result type of `encode_batch`.
 
     >>> import penstock as ps
     >>> from penstock.tasks import TextSample
@@ -224,7 +313,7 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
     (['one', 'two'], ['one', 'two'])
     """
 
-    # Also for subclasses that do not call this class's __init__.
+    # Defaults for subclasses that do not call this class's __init__.
     _encoded_type: Any = None
     _raw_type: Any = None
     _batch_type: Any = None
@@ -239,19 +328,44 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         )
 
     def encode_sample(self, sample: S) -> E:
-        """The sample, as `encoded_sample_type`."""
-        return _as(self._encoded_type, sample)
+        """Convert the sample to `encoded_sample_type`.
+
+        Args:
+            sample: the sample.
+
+        Returns:
+            The encoded sample.
+        """
+        return _convert(self._encoded_type, sample)
 
     def batch(self, samples: list[E]) -> R:
-        """The samples, as `raw_batch_type`."""
+        """Batch the samples as `raw_batch_type`.
+
+        Args:
+            samples: the encoded samples of a batch.
+
+        Returns:
+            The raw batch.
+        """
         return self._batch(samples, self._raw_type or self._batch_type or type(samples[0]))
 
     def encode_batch(self, batch: R) -> B:
-        """The raw batch, as `batch_type`."""
-        return _as(self._batch_type, batch)
+        """Convert the raw batch to `batch_type`.
+
+        Args:
+            batch: the raw batch.
+
+        Returns:
+            The batch.
+        """
+        return _convert(self._batch_type, batch)
 
     def defines(self, hook: str) -> bool:
-        """Whether a hook is the encoder's own."""
+        """Return whether the encoder overrides a hook.
+
+        Args:
+            hook: name of the hook.
+        """
         return getattr(type(self), hook) is not getattr(DefaultTaskEncoder, hook)
 
 
@@ -261,43 +375,41 @@ class _Stages:
     def __init__(self, encoder: TaskEncoder[Any, Any, Any, Any], drops: bool) -> None:
         self.encoder, self.drops = encoder, drops
 
-    def over(self, dataset: Dataset, name: str, hooks: Sequence[Callable[[Any], Any]]) -> Dataset:
-        """The dataset with one more stage."""
+    def append(self, dataset: Dataset, name: str, hooks: Sequence[Callable[[Any], Any]]) -> Dataset:
+        """Append a stage to the dataset."""
         stage = Stage(self.encoder, name, hooks)
         if not self.drops and stage.one_to_one:
             return dataset.random_map(_Named(stage.one, stage))
         return dataset.random_map(_Named(stage.many, stage)).flat_map(_itself)
 
-    def encoding(self, packing_buffer_size: int | None) -> list[Callable[[Any], Any]]:
-        """The hooks that a sample goes through by itself."""
-        encoder, found = self.encoder, list[Callable[[Any], Any]]()
-        has = encoder.defines
-        if has("cook_crude_sample") or encoder.cookers:
-            found.append(encoder.cook_crude_sample)
-        if not has("preencode_sample") and not has("postencode_sample"):
-            return [*found, encoder.encode_sample]
-        if has("encode_sample"):
+    def sample_hooks(self, packing_buffer_size: int | None) -> list[Callable[[Any], Any]]:
+        """Return the hooks that process one sample by itself."""
+        encoder, hooks = self.encoder, list[Callable[[Any], Any]]()
+        defines = encoder.defines
+        if defines("cook_crude_sample") or encoder.cookers:
+            hooks.append(encoder.cook_crude_sample)
+        if not defines("preencode_sample") and not defines("postencode_sample"):
+            return [*hooks, encoder.encode_sample]
+        if defines("encode_sample"):
             raise ConfigError(
-                f"{type(encoder).__name__} defines encode_sample beside preencode_sample or "
-                "postencode_sample; it is "
-                "one or the other"
+                f"{type(encoder).__name__} defines both encode_sample and preencode_sample or "
+                "postencode_sample: define one or the other"
             )
-        found.append(encoder.preencode_sample)
-        return found if packing_buffer_size is not None else [*found, encoder.postencode_sample]
+        hooks.append(encoder.preencode_sample)
+        return hooks if packing_buffer_size is not None else [*hooks, encoder.postencode_sample]
 
     def pack(self, samples: list[Any]) -> Any:
-        """The rest of encoding the samples of a pack, and the pack."""
+        """Finish encoding the samples of a pack, and make the pack."""
         packed = self.encoder.pack_selected_samples(
             [self.encoder.postencode_sample(sample) for sample in samples]
         )
         if isinstance(packed, Generator):
-            return (_made_of(samples, one) for one in cast("Iterator[Any]", packed))
-        return _made_of(samples, packed)
+            return (_with_sample_keys(samples, pack) for pack in cast("Iterator[Any]", packed))
+        return _with_sample_keys(samples, packed)
 
 
 class _Named:
-    """A method of a stage under the name of the encoder's hook, which is what keys and states
-    know."""
+    """A method of a stage under the qualified name of its hook, which keys and states use."""
 
     def __init__(self, fn: Callable[..., Any], stage: Stage) -> None:
         self.fn, self.__qualname__ = fn, stage.__qualname__
@@ -307,23 +419,25 @@ class _Named:
 
 
 def _keyed(sample: Any, source: str, epoch: int, index: int) -> Any:
-    """A sample of the encoder's own, with its restore key."""
-    place = (source, epoch, index)
-    kind: Any = cast("Any", type(sample))
-    if issubclass(kind, Mapping):
-        return CrudeSample({"__key__": f"{source}/{index}", **sample, "__restore_key__": place})
-    twin = copied(sample)
-    if "__restore_key__" in fields_of(kind) and not issubclass(kind, tuple):
-        twin.__restore_key__ = place
-    return twin
+    """Copy a sample and add its restore key."""
+    restore_key = (source, epoch, index)
+    sample_type: Any = cast("Any", type(sample))
+    if issubclass(sample_type, Mapping):
+        return CrudeSample(
+            {"__key__": f"{source}/{index}", **sample, "__restore_key__": restore_key}
+        )
+    copy = copied(sample)
+    if "__restore_key__" in fields_of(sample_type) and not issubclass(sample_type, tuple):
+        copy.__restore_key__ = restore_key
+    return copy
 
 
-def _made_of(samples: list[Any], packed: Any) -> Any:
-    """A pack, with the restore keys of its samples where it has none."""
-    kind: Any = cast("Any", type(packed))
+def _with_sample_keys(samples: list[Any], packed: Any) -> Any:
+    """Add the restore keys of its samples to a pack that has none."""
+    pack_type: Any = cast("Any", type(packed))
     if (
-        "__restore_key__" in fields_of(kind)
-        and not issubclass(kind, tuple)
+        "__restore_key__" in fields_of(pack_type)
+        and not issubclass(pack_type, tuple)
         and not packed.__restore_key__
     ):
         packed.__restore_key__ = tuple(
@@ -332,7 +446,7 @@ def _made_of(samples: list[Any], packed: Any) -> Any:
     return packed
 
 
-def _as(kind: Any, record: Any) -> Any:
+def _convert(kind: Any, record: Any) -> Any:
     return record if kind is None or type(record) is kind else make(kind, values_of(record))
 
 

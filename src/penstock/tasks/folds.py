@@ -1,5 +1,4 @@
-"""Who goes together where an encoder decides: packs chosen from a buffer, batches of samples with
-one key."""
+"""Folds that an encoder decides: packs chosen from a buffer, and batches by key."""
 
 from __future__ import annotations
 
@@ -22,8 +21,9 @@ Select = Callable[[list[Any]], Sequence[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class SelectPacks:
-    """Fill a buffer of `buffer` samples, let `select` choose packs from it, begin anew. What it
-    does not choose is dropped.
+    """Fill a buffer of `buffer` samples, let `select` choose packs, and start over.
+
+    Samples that `select` does not choose are dropped.
 
     >>> fold = SelectPacks(3, lambda samples: [samples[:2], samples[2:]])
     >>> carry = fold.init(0)
@@ -38,15 +38,15 @@ class SelectPacks:
 
     def __post_init__(self) -> None:
         if self.buffer < 1:
-            raise ConfigError(f"packing_buffer_size={self.buffer}: at least one sample")
+            raise ConfigError(f"packing_buffer_size={self.buffer}: give at least 1")
 
     def init(self, key: int, /) -> Carry:
         return {"key": key, "held": []}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
-        held: list[list[Item]] = grown(carry["held"], item, isqrt(self.buffer) + 1)
-        carry = {"key": carry["key"], "held": held}
-        if sum(map(len, held)) < self.buffer:
+        buffered: list[list[Item]] = grown(carry["held"], item, isqrt(self.buffer) + 1)
+        carry = {"key": carry["key"], "held": buffered}
+        if sum(map(len, buffered)) < self.buffer:
             return carry, []
         return self.init(carry["key"]), self.flush(carry)
 
@@ -59,26 +59,25 @@ class SelectPacks:
                 chosen = self.select([item.value for item in items])
             except Skip:
                 return []
-        of = dict[int, list[Item]]()
+        items_by_id = dict[int, list[Item]]()
         for item in reversed(items):
-            of.setdefault(id(item.value), []).append(item)
-        return [[self._item(of.get(id(value))) for value in pack] for pack in chosen]
+            items_by_id.setdefault(id(item.value), []).append(item)
+        return [[self._item(items_by_id.get(id(value))) for value in pack] for pack in chosen]
 
-    def _item(self, found: list[Item] | None) -> Item:
-        if found is None:
+    def _item(self, candidates: list[Item] | None) -> Item:
+        if candidates is None:
             raise ConfigError(
-                "select_samples_to_pack returned a sample that it was not given: return lists of "
-                "the very samples "
-                "of its argument, and change them in pack_selected_samples"
+                "select_samples_to_pack returned a sample that is not in its argument: return "
+                "lists of its own samples, and change them in pack_selected_samples"
             )
-        return found.pop() if len(found) > 1 else found[0]
+        return candidates.pop() if len(candidates) > 1 else candidates[0]
 
     def describe(self) -> Json:
         return {"fold": "select_packs", "buffer": self.buffer}
 
 
 class Grouped(NamedTuple):
-    """A sample with what decides on its batch: a key, and how many of that key make one."""
+    """A sample with its batch key and the batch size of that key."""
 
     key: str
     size: int
@@ -87,8 +86,9 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupBatches:
-    """Batches of samples (`Grouped`) of one key; a batch is given out when it is full. Short ones
-    come at the end, in the order in which they were begun, or are dropped.
+    """Batch `Grouped` samples by key; a batch is emitted once it is full.
+
+    Incomplete batches are emitted at the end in the order of their first samples, or dropped.
 
     >>> fold = GroupBatches()
     >>> carry, out = fold.init(0), []
@@ -107,10 +107,10 @@ class GroupBatches:
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
         key, size, _ = item.value
         group = [*carry.get(key, []), item]
-        rest = {name: held for name, held in carry.items() if name != key}
+        others = {name: items for name, items in carry.items() if name != key}
         if len(group) >= size:
-            return rest, [group]
-        return ({**carry, key: group} if key in carry else {**rest, key: group}), []
+            return others, [group]
+        return ({**carry, key: group} if key in carry else {**others, key: group}), []
 
     def flush(self, carry: Carry, /) -> Groups:
         return [] if self.drop_last else list(carry.values())
@@ -120,7 +120,7 @@ class GroupBatches:
 
 
 def key_text(key: Any) -> str:
-    """The name of a group's key in a state.
+    """Return the text that represents a group's key in a state.
 
     >>> key_text((224, 224))
     '(224, 224)'
@@ -129,8 +129,7 @@ def key_text(key: Any) -> str:
     text = repr(plain)
     if " at 0x" in text:
         raise ConfigError(
-            f"batch_group_criterion gave a {type(plain).__name__} as key, which is written "
-            "differently in every "
-            "process: give a number, a string, or a tuple of these"
+            f"batch_group_criterion returned a {type(plain).__name__} as key, whose text differs "
+            "between processes: return a number, a string, or a tuple of these"
         )
     return text

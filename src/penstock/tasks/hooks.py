@@ -1,5 +1,7 @@
-"""How the hooks of an encoder are called: on copies, with randomness of their own; errors name the
-sample."""
+"""Run the hooks of an encoder: on copies, with a generator per sample.
+
+Errors name the hook and the sample.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,22 @@ _RNG: ContextVar[np.random.Generator] = ContextVar("penstock.tasks.rng")
 
 
 def current_rng() -> np.random.Generator:
-    """The generator of the sample that a hook of this thread is working on."""
+    """Return the random generator of the sample that the current hook processes.
+
+    Raises:
+        ConfigError: outside the hooks of an encoder.
+    """
     try:
         return _RNG.get()
     except LookupError:
         raise ConfigError(
-            "self.rng belongs to a sample: it can be used inside the hooks of an encoder only"
+            "self.rng belongs to a sample: use it only inside the hooks of an encoder"
         ) from None
 
 
 @contextmanager
 def using(rng: np.random.Generator) -> Generator[None]:
-    """A block in which `current_rng` is this generator."""
+    """Make `current_rng` return this generator inside the block."""
     token = _RNG.set(rng)
     try:
         yield
@@ -41,11 +47,10 @@ def using(rng: np.random.Generator) -> Generator[None]:
 
 
 class Stage:
-    """Hooks one after the other as one step of a pipeline. `one` gives one result, `many` none, one
-    or several.
+    """A sequence of hooks as one step of a pipeline.
 
-    Where no hook is a generator function, and none is to drop samples on several ranks, the step
-    stays one-to-one, and the pipeline indexed.
+    `one` returns one result; `many` returns any number of results. The step stays one-to-one, and
+    the pipeline indexed, if no hook is a generator function and hooks do not drop samples.
     """
 
     def __init__(self, encoder: Any, name: str, hooks: Sequence[Hook]) -> None:
@@ -57,27 +62,26 @@ class Stage:
         return not any(isgeneratorfunction(hook) for hook in self.hooks)
 
     def one(self, value: Any, rng: np.random.Generator) -> Any:
-        """The result; an error where a hook drops the sample."""
+        """Return the single result; raise if a hook drops the sample."""
         with using(rng):
             for hook in self.hooks:
                 try:
-                    with _naming(hook, value):
-                        value = hook(_own(value))
+                    with _annotating_errors(hook, value):
+                        value = hook(_copy_for_hook(value))
                 except Skip as skip:
                     raise ConfigError(
-                        f"{_name(hook)} raised Skip; build(..., drops=True) makes a pipeline whose "
-                        "hooks may"
+                        f"{_name(hook)} raised Skip: allow that with build(..., drops=True)"
                     ) from skip
                 if isinstance(value, Generator):
                     raise ConfigError(
-                        f"{_name(hook)} returned a generator; write it as a generator function "
-                        "(with yield in its "
-                        "own body), so that it is known to give several samples"
+                        f"{_name(hook)} returned a generator: write it as a generator function "
+                        "(with yield in its own body), so that the pipeline knows it yields "
+                        "several samples"
                     )
             return value
 
     def many(self, value: Any, rng: np.random.Generator) -> list[Any]:
-        """All results; none where a hook drops the sample."""
+        """Return all results; none if a hook drops the sample."""
         with using(rng):
             return list(_through(self.hooks, value))
 
@@ -92,30 +96,28 @@ def _through(hooks: Sequence[Hook], value: Any) -> Iterator[Any]:
 
 
 def _results(hook: Hook, value: Any) -> Iterator[Any]:
-    """What one hook makes of one value. A generator that raises `Skip` keeps what it gave
-    before."""
+    """Yield the results of one hook; a generator that raises `Skip` keeps its earlier results."""
     try:
-        with _naming(hook, value):
-            found = hook(_own(value))
-            if isinstance(found, Generator):
-                found = [*_kept(cast("Iterator[Any]", found))]
+        with _annotating_errors(hook, value):
+            result = hook(_copy_for_hook(value))
+            if isinstance(result, Generator):
+                results = [*_until_skip(cast("Iterator[Any]", result))]
             else:
-                found = [found]
+                results = [result]
     except Skip:
         return
-    yield from found
+    yield from results
 
 
-def _kept(results: Iterator[Any]) -> Iterator[Any]:
+def _until_skip(results: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from results
     except Skip:
         return
 
 
-def _own(value: Any) -> Any:
-    """A value that the hook may assign to: the library may have to call it again with the same
-    one."""
+def _copy_for_hook(value: Any) -> Any:
+    """Copy a value so that the hook may assign to it: a retry needs the original."""
     return (
         [copied(entry) for entry in cast("list[Any]", value)]
         if isinstance(value, list)
@@ -124,27 +126,28 @@ def _own(value: Any) -> Any:
 
 
 @contextmanager
-def _naming(hook: Hook, value: Any) -> Generator[None]:
-    """Errors say in which hook they arose, and of which sample."""
+def _annotating_errors(hook: Hook, value: Any) -> Generator[None]:
+    """Add the hook and the sample to errors raised in the block."""
     try:
         yield
     except Skip:
         raise
     except Exception as error:
         entries = cast("list[Any]", value) if isinstance(value, list) else [value]
-        keys = [_key(entry) for entry in entries]
+        keys = [_describe_entry(entry) for entry in entries]
         shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
         error.add_note(f"penstock: in {_name(hook)}, sample {shown}")
         raise
 
 
-def _key(entry: Any) -> str:
-    kind: Any = cast("Any", type(entry))
-    if not issubclass(kind, dict) and not fields_of(kind):
-        return f"of type {kind.__name__}"
-    found = basic_sample_keys(entry)
-    key, place = found.get("__key__"), cast("tuple[Any, ...] | None", found.get("__restore_key__"))
-    return f"{key!r} of {place[0]!r}, index {place[-1]}" if place else repr(key)
+def _describe_entry(entry: Any) -> str:
+    entry_type: Any = cast("Any", type(entry))
+    if not issubclass(entry_type, dict) and not fields_of(entry_type):
+        return f"of type {entry_type.__name__}"
+    keys = basic_sample_keys(entry)
+    key = keys.get("__key__")
+    restore_key = cast("tuple[Any, ...] | None", keys.get("__restore_key__"))
+    return f"{key!r} of {restore_key[0]!r}, index {restore_key[-1]}" if restore_key else repr(key)
 
 
 def _name(hook: Hook) -> str:

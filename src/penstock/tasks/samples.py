@@ -1,4 +1,4 @@
-"""Samples and batches: records with fields of their own, and with where they come from."""
+"""Samples and batches: records with typed fields and provenance."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from .batching import generic_batch
 T = TypeVar("T")
 
 RestoreKey = tuple[Any, ...]
-"""Source, epoch and index of a sample; for what is made of several samples, a tuple of theirs."""
+"""Source, epoch and index of a sample; for a pack or batch, a tuple of its samples' keys."""
 
 
 @dataclass_transform(kw_only_default=True)
 def edataclass(cls: type[T]) -> type[T]:
-    """A dataclass whose fields are given by keyword, so that subclasses may add fields without
-    defaults.
+    """Make a keyword-only dataclass, so that subclasses may add fields without defaults.
+
+    Args:
+        cls: the class to convert.
+
+    Returns:
+        The dataclass.
 
     >>> @edataclass
     ... class Point(Sample):
@@ -33,7 +38,14 @@ def edataclass(cls: type[T]) -> type[T]:
 
 @edataclass
 class SourceInfo:
-    """Where a sample was read: the dataset, the place in it, the shard and the files."""
+    """Provenance of a sample: its dataset, index, shard and files.
+
+    Args:
+        dataset_path: folder or file of the dataset.
+        index: index of the sample in its source.
+        shard_name: name of its shard.
+        file_names: names of its parts.
+    """
 
     dataset_path: str
     index: int | str
@@ -42,13 +54,19 @@ class SourceInfo:
 
 
 class _Record:
-    """What samples and batches share."""
+    """Methods that samples and batches share."""
 
     __slots__ = ()
 
     @classmethod
     def derive_from(cls, base: Any, **values: Any) -> Self:
-        """A record with the key, the restore key, the subflavors and the sources of another one.
+        """Make a record with the bookkeeping fields of another one.
+
+        These are the key, the restore key, the subflavors and the sources.
+
+        Args:
+            base: the record to take them from.
+            values: the other fields.
 
         >>> page = TextSample(__key__="7", text="seven")
         >>> ImageSample.derive_from(page, image=None).__key__
@@ -58,7 +76,11 @@ class _Record:
 
     @classmethod
     def extend(cls, base: Any, **values: Any) -> Self:
-        """A record of this class with all fields of `base`, and these.
+        """Make a record of this class with all fields of `base`.
+
+        Args:
+            base: the record to copy.
+            values: further fields; they override those of `base`.
 
         >>> CaptioningSample.extend(ImageSample(__key__="7", image=0), caption="zero").image
         0
@@ -71,16 +93,16 @@ class _Record:
         )
 
     def pin_memory(self) -> Self:
-        """A copy whose tensors lie in page-locked memory."""
+        """Return a copy whose tensors are in page-locked memory."""
         return pinned(self)
 
 
 @edataclass
 class Sample(_Record):
-    """One sample: a key, where it comes from, and the fields of a subclass. Fields may be assigned
-    to.
+    """A sample with a key, its provenance, and the fields of a subclass.
 
-    `__restore_key__` is source, epoch and index; `__subflavors__` are the labels of its dataset.
+    Fields are assignable. `__restore_key__` is source, epoch and index; `__subflavors__` are the
+    labels of its dataset.
 
     >>> sample = TextSample(__key__="7", text="Seven")
     >>> sample.text = sample.text.lower()
@@ -96,8 +118,7 @@ class Sample(_Record):
 
 @edataclass
 class Batch(_Record):
-    """Several samples as one record; subclass it to have tensors pinned, and to make batches of
-    samples.
+    """A batch of samples as one record; subclasses can pin tensors and batch samples.
 
     >>> import numpy as np
     >>> @edataclass
@@ -116,14 +137,21 @@ class Batch(_Record):
 
     @classmethod
     def from_samples(cls, samples: Sequence[Any], **values: Any) -> Self:
-        """A batch of samples: arrays and tensors are padded and stacked, the rest comes in lists;
-        `values` go first."""
+        """Make a batch of samples: arrays padded and stacked, other values in lists.
+
+        Args:
+            samples: samples with equal fields.
+            values: fields of the batch; they override those of the samples.
+
+        Returns:
+            The batch.
+        """
         columns = columns_of(samples, {}, generic_batch, skip=values.keys())
         return make(cls, {**columns, **values})
 
 
 class CrudeSample(dict[str, Any]):
-    """A sample as it was read, by the names of its parts; a cooker makes a `Sample` of it.
+    """A sample as read, with its parts by name; a cooker turns it into a `Sample`.
 
     >>> CrudeSample({"__key__": "7", "txt": "seven"})["txt"]
     'seven'
@@ -132,21 +160,35 @@ class CrudeSample(dict[str, Any]):
 
 @edataclass
 class TextSample(Sample):
-    """A text."""
+    """A text.
+
+    Args:
+        text: the text.
+    """
 
     text: str
 
 
 @edataclass
 class ImageSample(Sample):
-    """An image."""
+    """An image.
+
+    Args:
+        image: the image.
+    """
 
     image: Any
 
 
 @edataclass
 class ImageClassificationSample(Sample):
-    """An image and its class."""
+    """An image and its class label.
+
+    Args:
+        image: the image.
+        label: index of the class.
+        label_name: name of the class.
+    """
 
     image: Any
     label: int | None = None
@@ -155,7 +197,12 @@ class ImageClassificationSample(Sample):
 
 @edataclass
 class CaptioningSample(Sample):
-    """An image and a text about it."""
+    """An image and its caption.
+
+    Args:
+        image: the image.
+        caption: the caption.
+    """
 
     image: Any
     caption: str
@@ -163,7 +210,14 @@ class CaptioningSample(Sample):
 
 @edataclass
 class VQASample(Sample):
-    """An image, a question, and the answers."""
+    """An image, a question, and its answers (visual question answering).
+
+    Args:
+        image: the image.
+        context: the question.
+        answers: the answers.
+        answer_weights: weights of the answers.
+    """
 
     image: Any
     context: str
@@ -173,7 +227,14 @@ class VQASample(Sample):
 
 @edataclass
 class MultiChoiceVQASample(Sample):
-    """An image, a question, and the answers to choose from."""
+    """An image, a question, and the answers to choose from.
+
+    Args:
+        image: the image.
+        context: the question.
+        choices: the answers to choose from.
+        correct_choice_idx: index of the correct answer.
+    """
 
     image: Any
     context: str
@@ -183,7 +244,14 @@ class MultiChoiceVQASample(Sample):
 
 @edataclass
 class VidQASample(Sample):
-    """A video, a question, and the answers. The video stays as it was read: bytes."""
+    """A video, a question, and its answers; the video stays as bytes.
+
+    Args:
+        video: the video, as bytes.
+        context: the question.
+        answers: the answers.
+        answer_weights: weights of the answers.
+    """
 
     video: Any
     context: str
@@ -193,7 +261,21 @@ class VidQASample(Sample):
 
 @edataclass
 class OCRSample(Sample):
-    """An image, its text, and where its blocks, lines, words and characters stand."""
+    """An image, its text, and the boxes of its blocks, lines, words and characters.
+
+    Args:
+        image: the image.
+        text: the text of the whole image.
+        block_boxes: boxes of the blocks.
+        block_classes: classes of the blocks.
+        block_text: texts of the blocks.
+        lines_boxes: boxes of the lines.
+        lines_text: texts of the lines.
+        words_boxes: boxes of the words.
+        words_text: texts of the words.
+        chars_boxes: boxes of the characters.
+        chars_text: the characters.
+    """
 
     image: Any
     text: str
@@ -210,14 +292,27 @@ class OCRSample(Sample):
 
 @edataclass
 class InterleavedSample(Sample):
-    """Images and texts in turn."""
+    """A sequence of interleaved images and texts.
+
+    Args:
+        sequence: images and texts in order.
+    """
 
     sequence: list[Any]
 
 
 @edataclass
 class SimilarityInterleavedSample(Sample):
-    """Images and texts apart, with what belongs together."""
+    """Separate lists of images and texts, with their matches.
+
+    Args:
+        images: the images.
+        texts: the texts.
+        audio: the audio clips.
+        video: the videos.
+        similarity_matrix: similarity of images and texts.
+        matched_text_indices: index of the matching text per image.
+    """
 
     images: list[Any]
     texts: list[str]
@@ -232,7 +327,7 @@ class SimilarityInterleavedSample(Sample):
 
 @cache
 def fields_of(kind: Any) -> tuple[str, ...]:
-    """The names of the fields of a dataclass or named tuple; none for anything else.
+    """Return the field names of a dataclass or named tuple; empty for other types.
 
     >>> fields_of(TextSample)[-1]
     'text'
@@ -243,7 +338,7 @@ def fields_of(kind: Any) -> tuple[str, ...]:
 
 
 def is_bookkeeping(name: Any) -> bool:
-    """Whether a field says where a sample comes from, not what it holds.
+    """Return whether a field stores provenance instead of data.
 
     >>> is_bookkeeping("__key__"), is_bookkeeping("image")
     (True, False)
@@ -252,22 +347,28 @@ def is_bookkeeping(name: Any) -> bool:
 
 
 def values_of(record: Any) -> Mapping[str, Any]:
-    """The fields of a record, or of a mapping, by name."""
+    """Return the fields of a record, or of a mapping, by name.
+
+    Raises:
+        ConfigError: for a value without fields.
+    """
     kind: Any = cast("Any", type(record))
     if issubclass(kind, Mapping):
         return record
     names = fields_of(kind)
     if not names:
         raise ConfigError(
-            f"a {kind.__name__} has no fields: samples are dataclasses, named tuples or mappings, "
-            "or the "
-            "hooks of the encoder must say how to batch them"
+            f"a {kind.__name__} has no fields: make samples dataclasses, named tuples or mappings, "
+            "or override the encoder's batch()"
         )
     return {name: getattr(record, name) for name in names}
 
 
 def basic_sample_keys(sample: Any) -> dict[str, Any]:
-    """The fields of a sample that say where it comes from.
+    """Return the fields of a sample that store its provenance.
+
+    Args:
+        sample: a record or mapping.
 
     >>> basic_sample_keys(TextSample(__key__="7", text=""))["__key__"]
     '7'
@@ -284,8 +385,17 @@ def columns_of(
     default: Callable[[list[Any]], Any],
     skip: Any = (),
 ) -> dict[str, Any]:
-    """Samples as columns: the values of each field, batched by the action of its name or the
-    default one."""
+    """Turn samples into columns, each batched by the action of its name or the default.
+
+    Args:
+        samples: samples with equal fields.
+        actions: batching functions by field.
+        default: batching function of the other fields.
+        skip: names of fields to leave out.
+
+    Raises:
+        ConfigError: if a sample lacks a field of the first one.
+    """
     rows = [values_of(sample) for sample in samples]
     out = dict[str, Any]()
     for name in rows[0]:
@@ -295,7 +405,7 @@ def columns_of(
             column = [row[name] for row in rows]
         except KeyError:
             raise ConfigError(
-                f"a sample of the batch has no field {name!r}, but its first one has"
+                f"a sample of the batch lacks the field {name!r} of its first sample"
             ) from None
         if name in actions:
             out[name] = actions[name](column)
@@ -309,8 +419,16 @@ def columns_of(
 
 
 def make(kind: Any, columns: Mapping[str, Any]) -> Any:
-    """A record of this kind from columns by name. Bookkeeping that the kind has no field for stays
-    behind; data never.
+    """Make a record of this type from columns by name.
+
+    Bookkeeping fields that the type lacks are dropped; a data field that it lacks is an error.
+
+    Args:
+        kind: a dataclass, named tuple or mapping type.
+        columns: values by field name.
+
+    Raises:
+        ConfigError: if the type lacks a data field, or cannot be made of these fields.
 
     >>> from typing import NamedTuple
     >>> class Raw(NamedTuple):
@@ -324,8 +442,8 @@ def make(kind: Any, columns: Mapping[str, Any]) -> Any:
     lost = [name for name in columns if name not in names and not is_bookkeeping(name)]
     if lost:
         raise ConfigError(
-            f"{kind.__name__} has no field {lost[0]!r}, which the samples have: add it, or leave "
-            "it out in batch()"
+            f"{kind.__name__} has no field {lost[0]!r}, but the samples do: add the field, or drop "
+            "it in batch()"
         )
     try:
         return kind(**{name: value for name, value in columns.items() if name in names})
@@ -336,28 +454,31 @@ def make(kind: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def copied(sample: Any) -> Any:
-    """A shallow copy of a record, so that a hook that assigns to its fields changes nothing but its
-    own."""
+    """Return a shallow copy of a record, so that a hook may assign to its fields."""
     kind: Any = cast("Any", type(sample))
     if issubclass(kind, dict):
         return cast("Any", kind)(sample)
     if issubclass(kind, tuple) or not fields_of(kind):
         return sample
-    twin = object.__new__(kind)
-    for name in _stored(kind):
-        object.__setattr__(twin, name, getattr(sample, name))
+    copy = object.__new__(kind)
+    for name in _dataclass_fields(kind):
+        object.__setattr__(copy, name, getattr(sample, name))
     for name, value in getattr(sample, "__dict__", {}).items():
-        object.__setattr__(twin, name, value)
-    return twin
+        object.__setattr__(copy, name, value)
+    return copy
 
 
 @cache
-def _stored(kind: Any) -> tuple[str, ...]:
+def _dataclass_fields(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
 def pinned(batch: T) -> T:
-    """A copy of a batch whose tensors lie in page-locked memory; all else is as it was."""
+    """Return a copy of a batch whose tensors are in page-locked memory.
+
+    Args:
+        batch: the batch.
+    """
     return map_leaves(
         lambda leaf: leaf.pin_memory() if callable(getattr(leaf, "pin_memory", None)) else leaf,
         batch,

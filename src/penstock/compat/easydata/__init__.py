@@ -1,8 +1,8 @@
 """The documented API of EasyDeL's data package (`easydel.data`), on Penstock.
 
 Names, defaults and old formats are EasyData's; order, stop rules, packing and states are
-Penstock's. A field that would do nothing is refused instead. `step` counts samples of the mixture,
-as in the original.
+Penstock's. A field without effect here raises an error if it is set. `step` counts samples of the
+mixture, as in the original.
 
 >>> from penstock.compat.easydata import block_mixture_interleave
 >>> mixed = block_mixture_interleave({"a": [{"x": 0}], "b": [{"x": 1}]}, stop="all_exhausted")

@@ -1,4 +1,4 @@
-"""Batches of rows: ragged rows of numbers padded, with a mask that says what is padding."""
+"""Collation of rows: token rows are padded, with an attention mask."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from .tag import PATH, SOURCE
 
 
 class Padded:
-    """Rows as a mapping of arrays. Rows of different length are filled up to the longest of the
-    batch.
+    """Collate rows into a mapping of arrays, padded to the longest row of the batch.
 
-    `input_ids` are filled with `pad`, `labels` with -100, all else with 0; `attention_mask` is
-    added to `input_ids` where there is none. Texts stay lists, the names of sources become arrays.
+    `input_ids` are padded with `pad`, `labels` with -100, other fields with 0. An `attention_mask`
+    is added to `input_ids` if there is none. Texts stay lists; names of sources become arrays.
 
     >>> batch = Padded(9)([{"input_ids": [1, 2]}, {"input_ids": [3]}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()

@@ -1,4 +1,4 @@
-"""The settings of a pipeline. A field does something, or is refused when it is given."""
+"""Settings of a pipeline; a field without effect here raises an error if it is set."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from .weights import WeightSchedulePoint, WeightScheduler, check_sum
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How a tokenizer is loaded and called. A tokenizer that brings code of its own is loaded only
-    if you say so.
+    """Settings to load and call a tokenizer; `trust_remote_code` loads one with its own code.
+
+    Args:
+        name_or_path: a hub name, a local folder, or a `tokenizer.json`.
+        max_length: maximum number of tokens of a text.
+        truncation: whether to truncate longer texts.
+        add_special_tokens: whether to add BOS and EOS tokens.
+        return_attention_mask: whether rows get an `attention_mask`.
+        trust_remote_code: whether the tokenizer may run its own code.
+        padding: not supported.
 
     >>> TokenizerConfig("my-tokenizer/", max_length=512).truncation
     True
@@ -31,19 +39,36 @@ class TokenizerConfig:
     padding: None = None
 
     def __post_init__(self) -> None:
-        refuse(
-            self, padding="rows are padded when they are put into batches, to the longest of each"
-        )
+        refuse(self, padding="batching pads rows to the longest of each batch")
 
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    """One dataset: where its rows are, which field is the text, and how it is tokenised.
+    """One dataset: its files, its text field, and its tokenizer.
 
-    `data_files` are files or globs (the extension tells the format, or `type`), or the name of a
-    dataset on the hub (`type="huggingface"`, or a name that is no file). `format_callback(row)`
-    gives another row, then `format_fields` renames. After tokenising rows hold the tokens and
-    `additional_fields`.
+    `format_callback(row)` returns another row, then `format_fields` renames. After tokenising, rows
+    have the tokens and `additional_fields`.
+
+    Args:
+        data_files: files or globs, or the name of a dataset on the Hugging Face hub.
+        name: name of the dataset; `dataset_0` and so on by default.
+        type: format of the files, or "huggingface"; by default the extension decides, and a name
+            that is not a file is a hub name.
+        split: split on the hub.
+        num_rows: maximum number of rows.
+        dataset_split_name: configuration on the hub.
+        tokenizer: tokenizer of this dataset.
+        tokenizer_kwargs: options to load the tokenizer.
+        cache_path: folder of indexes.
+        save_path: folder for `save`.
+        save_format: format for `save`.
+        content_field: the text field.
+        additional_fields: other fields to keep.
+        format_callback: returns another row.
+        format_fields: old field name -> new one.
+        cache_enabled: not supported.
+        shard_column: not supported.
+        num_shards: not supported.
 
     >>> DatasetConfig(name="code", data_files="code/*.parquet").content_field
     'text'
@@ -71,16 +96,26 @@ class DatasetConfig:
     def __post_init__(self) -> None:
         refuse(
             self,
-            cache_enabled="indexes of lines are always kept, in cache_path or beside the data",
-            shard_column="rows are found by their number; no column is needed",
-            num_shards="SaveStageConfig(num_shards=...) says into how many files rows are saved",
+            cache_enabled="line indexes are always cached, in cache_path or beside the data",
+            shard_column="rows are indexed by number; no column is needed",
+            num_shards="set the number of output files with SaveStageConfig(num_shards=...)",
         )
 
 
 @dataclass(frozen=True)
 class TokenizeStageConfig:
-    """Tokenising: `default_tokenizer` for datasets without one, `max_length` beyond which texts are
-    cut (None: never).
+    """Settings of tokenising: default tokenizer and maximum length.
+
+    `default_tokenizer` is for datasets without one; texts are truncated at `max_length` (None:
+    never).
+
+    Args:
+        default_tokenizer: tokenizer of datasets without one.
+        max_length: maximum number of tokens of a text; None never truncates.
+        batch_size: not supported.
+        num_workers: not supported.
+        cache_tokenized: not supported.
+        remove_columns: not supported.
 
     >>> TokenizeStageConfig().max_length
     2048
@@ -96,17 +131,27 @@ class TokenizeStageConfig:
     def __post_init__(self) -> None:
         refuse(
             self,
-            batch_size="the run chooses how many texts a call of the tokenizer gets",
-            num_workers="LoadStageConfig(prefetch_workers=...) are the threads that tokenise",
-            cache_tokenized="save() after tokenize() keeps the tokens, and what follows reads them",
-            remove_columns="only tokens and DatasetConfig(additional_fields=...) are kept anyway",
+            batch_size="the run chooses the number of texts per tokenizer call",
+            num_workers="set the number of tokenising threads with LoadStageConfig(prefetch_workers=...)",
+            cache_tokenized="call save() after tokenize() to store the tokens for the stages that follow",
+            remove_columns="rows only have tokens and DatasetConfig(additional_fields=...) anyway",
         )
 
 
 @dataclass(frozen=True)
 class MixStageConfig:
-    """Mixing: weights (shares of sum 1), or a schedule of them; where both are given the schedule
-    holds.
+    """Settings of mixing: weights that sum to 1, or a schedule, which takes precedence.
+
+    Args:
+        weights: weight by dataset, with sum 1.
+        weight_schedule: points of a schedule.
+        weight_schedule_type: "step", "linear" or "cosine".
+        block_size: rows per block.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        seed: seed of the order within blocks.
+
+    Raises:
+        ConfigError: for weights or rules that are not valid.
 
     >>> MixStageConfig(weights={"code": 0.3, "text": 0.7}).block_size
     1000
@@ -124,14 +169,14 @@ class MixStageConfig:
             check_sum(self.weights, "MixStageConfig")
         if self.stop_strategy not in STOPS:
             raise ConfigError(
-                f"MixStageConfig: unknown stop_strategy {self.stop_strategy!r}: one of "
+                f"MixStageConfig: unknown stop_strategy {self.stop_strategy!r}: use one of "
                 f"{', '.join(STOPS)}"
             )
         assert self.schedule is None or self.schedule.points
 
     @property
     def schedule(self) -> Schedule | None:
-        """The schedule, as the core has it."""
+        """The schedule as a `penstock.Schedule`."""
         if self.weight_schedule is None:
             return None
         return WeightScheduler(self.weight_schedule, self.weight_schedule_type).schedule
@@ -146,11 +191,25 @@ STRATEGIES: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class PackStageConfig:
-    """Packing token rows into rows of `seq_length`; "greedy" cuts documents, "pool" and "first_fit"
-    keep them whole.
+    """Settings of packing into rows of `seq_length` tokens.
 
-    `num_packers` is how many rows are open at a time, for "pool" (4 without it). `shuffle_packed`
-    draws rows from a buffer of `100 * shuffle_buffer_factor` of them.
+    "greedy" splits documents; "pool" and "first_fit" keep them whole. `num_packers` is the number
+    of open rows for "pool" (default 4). `shuffle_packed` draws rows from a shuffle buffer of `100 *
+    shuffle_buffer_factor` rows.
+
+    Args:
+        enabled: whether to pack.
+        seq_length: tokens per row.
+        eos_token_id: token after each document.
+        pad_token_id: token of the padding.
+        strategy: "greedy", "pool" or "first_fit".
+        num_packers: open rows of "pool".
+        include_segment_ids: whether rows get segment and position ids.
+        shuffle_packed: whether to shuffle packed rows.
+        shuffle_buffer_factor: size of the shuffle buffer, in hundreds of rows.
+
+    Raises:
+        ConfigError: for an unknown strategy, or `num_packers` with another one than "pool".
 
     >>> PackStageConfig(seq_length=512, strategy="pool").enabled
     True
@@ -169,19 +228,31 @@ class PackStageConfig:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise ConfigError(
-                f"PackStageConfig: unknown strategy {self.strategy!r}: one of "
+                f"PackStageConfig: unknown strategy {self.strategy!r}: use one of "
                 f"{', '.join(STRATEGIES)}"
             )
         if self.num_packers is not None and self.strategy != "pool":
             raise ConfigError(
-                f"PackStageConfig: num_packers is for strategy='pool', not {self.strategy!r}"
+                f"PackStageConfig: num_packers needs strategy='pool', not {self.strategy!r}: leave "
+                "it out"
             )
 
 
 @dataclass(frozen=True)
 class LoadStageConfig:
-    """Batches of `batch_size` rows, made ahead by threads. `lanes`: as in `penstock.Loader`, for
-    packed rows on ranks.
+    """Settings of loading: batches of `batch_size` rows, prefetched by threads.
+
+    `lanes` is as in `penstock.Loader`, for packed rows on several ranks.
+
+    Args:
+        batch_size: rows per batch.
+        prefetch_enabled: whether threads prefetch.
+        prefetch_workers: number of threads.
+        prefetch_buffer_size: batches in flight.
+        shuffle_buffer_size: rows of a shuffle buffer before batching.
+        drop_last: whether to drop the last, short batch.
+        lanes: as in `penstock.Loader`.
+        prefetch_to_device: not supported.
 
     >>> LoadStageConfig().batch_size
     8
@@ -197,15 +268,29 @@ class LoadStageConfig:
     prefetch_to_device: None = None
 
     def __post_init__(self) -> None:
-        refuse(self, prefetch_to_device="batches are NumPy arrays; move them where you train")
+        refuse(
+            self,
+            prefetch_to_device="batches are NumPy arrays; move them to the device in the training loop",
+        )
 
 
 @dataclass(frozen=True)
 class SaveStageConfig:
-    """Saving as files `shard-00000.parquet`, ... ("parquet", "arrow" or "jsonl") in `output_dir`.
+    """Settings of saving to files `shard-00000.parquet`, ... in `output_dir`.
 
-    No file is larger than `max_shard_size`; with `num_shards` there are that many instead. Files of
-    an earlier save are refused, or replaced with `overwrite`.
+    `format` is "parquet", "arrow" or "jsonl". No file exceeds `max_shard_size`; `num_shards` sets
+    the number of files instead. Files of an earlier save raise an error, or are replaced with
+    `overwrite`.
+
+    Args:
+        enabled: whether to save.
+        output_dir: the folder.
+        format: format of the files.
+        num_shards: number of files.
+        compression: codec of the format.
+        max_shard_size: maximum size of a file.
+        overwrite: whether to replace files of an earlier save.
+        push_to_hub: not supported.
 
     >>> SaveStageConfig(output_dir="out", format="jsonl").max_shard_size
     '500MB'
@@ -221,13 +306,32 @@ class SaveStageConfig:
     push_to_hub: None = None
 
     def __post_init__(self) -> None:
-        refuse(self, push_to_hub="push the folder of files with huggingface_hub once it is written")
+        refuse(self, push_to_hub="push the written folder with huggingface_hub")
 
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """The settings of all stages. `seed` is that of every stage without one; `streaming` is for
-    datasets on the hub.
+    """Settings of all stages.
+
+    `seed` is the default seed of every stage; `streaming` applies to datasets on the hub.
+
+    Args:
+        datasets: the datasets.
+        default_tokenizer: tokenizer of datasets without one.
+        streaming: whether hub datasets are streamed.
+        seed: default seed of every stage.
+        tokenize: settings of tokenising.
+        mix: settings of mixing.
+        pack: settings of packing.
+        load: settings of loading.
+        save: settings of saving.
+        source: not supported.
+        cache: not supported.
+        ray: not supported.
+        observability: not supported.
+
+    Raises:
+        ConfigError: without datasets, or with two of one name.
 
     >>> PipelineConfig(datasets=[DatasetConfig("a.parquet")]).datasets[0].name
     'dataset_0'
@@ -248,51 +352,65 @@ class PipelineConfig:
     observability: None = None
 
     def __post_init__(self) -> None:
-        nothing = "there is no such stage"
+        no_stage = "there is no such stage"
         refuse(
             self,
-            source="its fields are those of DatasetConfig",
-            cache=nothing,
-            ray=nothing,
-            observability=nothing,
+            source="set the fields of DatasetConfig instead",
+            cache=no_stage,
+            ray=no_stage,
+            observability=no_stage,
         )
         if not self.datasets:
             raise ConfigError("PipelineConfig: no datasets; give at least one DatasetConfig")
         named = [
-            replace(one, name=one.name or f"dataset_{i}") for i, one in enumerate(self.datasets)
+            replace(dataset, name=dataset.name or f"dataset_{i}")
+            for i, dataset in enumerate(self.datasets)
         ]
-        names = [str(one.name) for one in named]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        names = [str(dataset.name) for dataset in named]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
-                f"PipelineConfig: two datasets are named {twice[0]!r}; give each a name of its own"
+                f"PipelineConfig: two datasets are named {duplicates[0]!r}; give each its own name"
             )
         object.__setattr__(self, "datasets", named)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> PipelineConfig:
-        """Settings from plain mappings, as a YAML or JSON file gives them. Unknown keys are refused
-        by name."""
+        """Make settings from plain mappings, as a YAML or JSON file has them.
+
+        Args:
+            given: the settings by name.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigError: for an unknown key.
+        """
         stages = {"tokenize": TokenizeStageConfig, "pack": PackStageConfig, "load": LoadStageConfig}
         stages |= {"save": SaveStageConfig}
-        made = {
-            name: _made(stages[name], value) if name in stages else value
+        settings = {
+            name: _from_mapping(stages[name], value) if name in stages else value
             for name, value in given.items()
         }
-        if isinstance(made.get("mix"), Mapping):
-            mixing = dict(cast("Mapping[str, Any]", made["mix"]))
+        if isinstance(settings.get("mix"), Mapping):
+            mixing = dict(cast("Mapping[str, Any]", settings["mix"]))
             if (points := mixing.get("weight_schedule")) is not None:
-                mixing["weight_schedule"] = [_made(WeightSchedulePoint, point) for point in points]
-            made["mix"] = _made(MixStageConfig, mixing)
-        made["datasets"] = [_made(DatasetConfig, one) for one in made.get("datasets", ())]
-        return _made(cls, made)
+                mixing["weight_schedule"] = [
+                    _from_mapping(WeightSchedulePoint, point) for point in points
+                ]
+            settings["mix"] = _from_mapping(MixStageConfig, mixing)
+        settings["datasets"] = [
+            _from_mapping(DatasetConfig, dataset) for dataset in settings.get("datasets", ())
+        ]
+        return _from_mapping(cls, settings)
 
 
-def _made(kind: Any, value: Any) -> Any:
-    """A dataclass from a mapping of its fields; anything else as it is."""
+def _from_mapping(kind: Any, value: Any) -> Any:
+    """Make a dataclass from a mapping of its fields; return other values unchanged."""
     if not isinstance(value, Mapping):
         return value
     given = dict(cast("Mapping[str, Any]", value))
-    known = [each.name for each in fields(kind)]
+    known = [field.name for field in fields(kind)]
     if unknown := sorted(set(given) - set(known)):
         raise ConfigError(
             f"{kind.__name__} has no field {unknown[0]!r}; its fields are {', '.join(known)}"
@@ -301,11 +419,18 @@ def _made(kind: Any, value: Any) -> Any:
 
 
 def refuse(config: Any, **reasons: str) -> None:
-    """Refuse fields that would do nothing, each with what to do instead. False is as good as left
-    out."""
+    """Raise if a field without effect is set; the message says what to do instead.
+
+    Args:
+        config: the settings.
+        reasons: field -> the remedy. False counts as not set.
+
+    Raises:
+        ConfigError: if one of the fields is set.
+    """
     for name, reason in reasons.items():
         if getattr(config, name):
             kind = type(config).__name__
             raise ConfigError(
-                f"{kind}({name}={getattr(config, name)!r}) would do nothing here: {reason}"
+                f"{kind}({name}={getattr(config, name)!r}) would have no effect: {reason}"
             )

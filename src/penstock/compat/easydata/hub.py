@@ -1,5 +1,7 @@
-"""A dataset of the core as a Hugging Face `IterableDataset`. Imported only where that library is at
-hand."""
+"""A Penstock dataset as a Hugging Face `IterableDataset`.
+
+Imported only if `datasets` is installed.
+"""
 
 from __future__ import annotations
 
@@ -19,38 +21,37 @@ from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting
 from ...errors import ConfigError
 
-# 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
+# 2**10 * 3 * 5: an indexed mixture shards evenly into any divisor of this, others skip rows
 _SHARES = 15_360
 
 
 class Examples(_BaseExamplesIterable):
-    """The rows of a flow, or one share of them, with the state of the core inside Hugging Face's.
+    """The rows of a dataset, or one shard of them; Hugging Face's state embeds Penstock's.
 
-    An indexed flow is dealt out row by row: share `i` of `n` is rows `i`, `i + n`, ... of the one
-        sequence, and reads
-    nothing else. Any other flow is dealt out by lanes.
+    An indexed dataset is sharded row by row: shard `i` of `n` is rows `i`, `i + n`, ... of the one
+    sequence, and reads nothing else. Any other dataset is sharded by lanes.
     """
 
-    def __init__(self, flow: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
+    def __init__(self, node: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
         super().__init__()
-        self.flow, self.lanes, self.share, self._features = flow, lanes, share, features
-        self._indexed = why_not(flow) is None
+        self.node, self.lanes, self.share, self._features = node, lanes, share, features
+        self._indexed = why_not(node) is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
         session = Session(
-            Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None
+            Compiled(self.node), Setting(rank, world_size, self.lanes, remainder="keep"), None
         )
-        held = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
-        if held is not None:
-            if held["penstock"] is not None and not isinstance(held["penstock"], Live):
-                session.load(held["penstock"], "error")
-            held["penstock"] = Live(session)
-        take, key = session.out.next, 0
+        saved = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
+        if saved is not None:
+            if saved["penstock"] is not None and not isinstance(saved["penstock"], LazyState):
+                session.load(saved["penstock"], "error")
+            saved["penstock"] = LazyState(session)
+        next_row, key = session.out.next, 0
         try:
             while True:
-                yield key, take()
-        except StopIteration:  # the end of the pass; a generator must return instead
+                yield key, next_row()
+        except StopIteration:  # a generator must return at the end of the pass
             return
         finally:
             session.close()
@@ -73,19 +74,18 @@ class Examples(_BaseExamplesIterable):
         return max(1, (_SHARES if self._indexed else self.lanes) // self.share[1])
 
     def shard_data_sources(self, num_shards: int, index: int, contiguous: bool = True) -> Self:
-        """One share: every `num_shards`-th row from `index` on, whatever `contiguous` says."""
+        """Return one shard: every `num_shards`-th row from `index` on; ignores `contiguous`."""
         rank, world_size = self.share
         parts = num_shards if self._indexed else min(num_shards, self.num_shards)
         if index >= parts:
-            return type(self)(Dataset(self.flow).limit(0).flow, 1, (0, 1), self._features)
+            return type(self)(Dataset(self.node).limit(0).node, 1, (0, 1), self._features)
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
-                f"{self.lanes} lanes cannot be dealt out to {world_size * parts}: give "
-                "block_mixture_interleave lanes= "
-                "a multiple of ranks times workers"
+                f"{self.lanes} lanes cannot be sharded into {world_size * parts}: give "
+                "block_mixture_interleave a lanes= that is a multiple of ranks times workers"
             )
         return type(self)(
-            self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features
+            self.node, self.lanes, (rank + world_size * index, world_size * parts), self._features
         )
 
     def split_shard_indices_by_worker(
@@ -94,7 +94,7 @@ class Examples(_BaseExamplesIterable):
         return range(index, self.num_shards, num_shards)
 
     def shuffle_data_sources(self, generator: Any) -> Self:
-        """The order is that of the mixture in every epoch of the trainer."""
+        """Do nothing: the mixture defines the order in every epoch of the trainer."""
         return self
 
     def reshard_data_sources(self) -> Self:
@@ -105,8 +105,8 @@ class Examples(_BaseExamplesIterable):
         return False
 
 
-class Live:
-    """Where a run stands, worked out only when the state is copied."""
+class LazyState:
+    """State of a run, computed only when it is copied."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -119,6 +119,6 @@ class Live:
 
 
 def to_hub(dataset: Dataset, lanes: int, features: Any = None) -> Any:
-    """The rows of a dataset as a `datasets.IterableDataset`."""
+    """Return the rows of a dataset as a `datasets.IterableDataset`."""
     info = datasets.DatasetInfo(features=features)
     return datasets.IterableDataset(Examples(dataset.flow, lanes, (0, 1), features), info=info)

@@ -1,5 +1,7 @@
-"""What may be mixed, as datasets of the core: Hugging Face datasets, sharded sources, sequences,
-iterables."""
+"""Convert mixable inputs to Penstock datasets.
+
+Inputs are Hugging Face datasets, sharded sources, sequences and iterables.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +16,47 @@ from ...sources.hub import HubStream, is_stream
 from ...types import Json
 
 
-def dataset_of(thing: Any, name: str) -> Dataset:
-    """A dataset of the core over anything that gives rows. `name` is for errors."""
-    if isinstance(thing, Dataset):
-        return thing
-    if isinstance(inner := getattr(thing, "dataset", None), Dataset):
+def dataset_of(data: Any, name: str) -> Dataset:
+    """Make a Penstock dataset of any object with rows.
+
+    Args:
+        data: a dataset, sharded source, sequence, iterable, or function that makes one.
+        name: name for error messages.
+
+    Raises:
+        ConfigError: for an object without rows, or one that can be read only once.
+    """
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(inner := getattr(data, "dataset", None), Dataset):
         return inner
-    if hasattr(thing, "shard_names") and hasattr(thing, "open_shard"):
-        return from_iterable(ForeignShards(thing))
-    if is_stream(thing):
-        return from_iterable(HubStream(thing))
-    kind: str = type(thing).__name__
-    if isinstance(thing, str | bytes | Mapping):
+    if hasattr(data, "shard_names") and hasattr(data, "open_shard"):
+        return from_iterable(ForeignShards(data))
+    if is_stream(data):
+        return from_iterable(HubStream(data))
+    kind: str = type(data).__name__
+    if isinstance(data, str | bytes | Mapping):
         raise ConfigError(
-            f"{name!r} is a {kind}, which has no rows; give a dataset or a list of rows"
+            f"{name!r} is a {kind}, which has no rows: give a dataset or a list of rows"
         )
-    if hasattr(thing, "__len__") and hasattr(thing, "__getitem__"):
-        return from_sequence(thing)
-    if isinstance(thing, Iterator):
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        return from_sequence(data)
+    if isinstance(data, Iterator):
         raise ConfigError(
-            f"{name!r} is a {kind}, which can be read only once; give a list, an object that makes "
-            "a "
-            "new iterator each time, or the function that makes it"
+            f"{name!r} is a {kind}, which can be read only once: give a list, an iterable that "
+            "makes a new iterator each time, or the function that makes it"
         )
-    if isinstance(thing, Iterable):
-        return from_iterable(Itself(cast("Iterable[Any]", thing)))
-    if callable(thing):
-        return from_iterable(cast("Callable[[], Iterable[Any]]", thing))
-    raise ConfigError(f"{name!r} is a {kind}: it has no rows to iterate over")
+    if isinstance(data, Iterable):
+        return from_iterable(Itself(cast("Iterable[Any]", data)))
+    if callable(data):
+        return from_iterable(cast("Callable[[], Iterable[Any]]", data))
+    raise ConfigError(
+        f"{name!r} is a {kind}, which has no rows to iterate over: give a dataset or a list of rows"
+    )
 
 
 class Itself:
-    """A function that gives one iterable again and again (a closure could not be pickled)."""
+    """A picklable function that returns the same iterable on every call."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         self._rows = rows
@@ -55,7 +66,7 @@ class Itself:
 
 
 class ForeignShards:
-    """A sharded source that somebody else wrote, as shards of the core."""
+    """A sharded source of another library as Penstock shards."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -64,11 +75,11 @@ class ForeignShards:
         return list(self._source.shard_names)
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
-        at: Callable[[str, int], Iterable[Any]] | None = getattr(
+        open_at_row: Callable[[str, int], Iterable[Any]] | None = getattr(
             self._source, "open_shard_at_row", None
         )
-        if at is not None:
-            return iter(at(name, row))
+        if open_at_row is not None:
+            return iter(open_at_row(name, row))
         return islice(self._source.open_shard(name), row, None)
 
     def describe(self) -> Json:

@@ -1,4 +1,4 @@
-"""The older entry point: `build_dataset(DatasetMixture(informs=[TextDatasetInform(...), ...]))`."""
+"""The older entry point: `build_dataset(DatasetMixture(informs=[...]))`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,22 @@ from .pipeline import open_rows
 
 @dataclass(frozen=True)
 class TextDatasetInform:
-    """One dataset of texts: its files (or its name on the hub), and the field that holds the text.
+    """One dataset of texts: its files (or its name on the hub), and its text field.
+
+    Args:
+        type: format of the files.
+        data_files: files, a glob, or a hub name.
+        num_rows: maximum number of rows.
+        dataset_split_name: configuration on the hub.
+        split: split on the hub.
+        format_callback: returns another row.
+        format_fields: old field name -> new one.
+        content_field: the text field.
+        additional_fields: other fields to keep.
+        preprocessing_fn: not supported.
+
+    Raises:
+        ConfigError: without `data_files`.
 
     >>> TextDatasetInform(type="json", data_files="data/*.json", content_field="content").split
     'train'
@@ -35,19 +50,44 @@ class TextDatasetInform:
     preprocessing_fn: None = None
 
     def __post_init__(self) -> None:
-        refuse(self, preprocessing_fn="it was never called; use format_callback")
+        refuse(self, preprocessing_fn="EasyData never called it; use format_callback")
         if self.data_files is None:
             raise ConfigError(
-                "TextDatasetInform: data_files is missing: files, a glob, or a name on the hub"
+                "TextDatasetInform: data_files is missing: give files, a glob, or a name on the hub"
             )
 
 
 @dataclass(frozen=True)
 class DatasetMixture:
-    """Several datasets as one, mixed by blocks, or one after the other with `block_mixture=False`.
+    """Several datasets as one: mixed by blocks, or concatenated with `block_mixture=False`.
 
-    The i-th weight belongs to the i-th inform, and its name becomes the name of that dataset. Texts
-    come out as `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+    The i-th weight belongs to the i-th inform, and its key becomes the name of that dataset. Rows
+    have the text as `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+
+    Args:
+        informs: the datasets.
+        cache_dir: folder of indexes.
+        streaming: whether hub datasets are streamed.
+        text_target_field: name of the text field of the mixture.
+        batch_size: rows per batch; 1 does not batch.
+        shuffle_buffer_size: rows of a shuffle buffer.
+        seed: seed of the order.
+        block_mixture: whether to mix by blocks, instead of concatenating.
+        mixture_block_size: rows per block.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        mixture_weights: weights in the order of the informs; the keys become names.
+        image_target_field: not supported.
+        pack_tokens: not supported.
+        pack_on_the_fly: not supported.
+        pack_seq_length: not supported.
+        tokenize_callback: not supported.
+        prefetch_workers: not supported.
+        prefetch_buffer_size: not supported.
+        cache_remote_files: not supported.
+        dask_storage_options: not supported.
+
+    Raises:
+        ConfigError: without informs, or if weights or batch size do not fit.
 
     >>> DatasetMixture(informs=[TextDatasetInform(data_files="a.parquet")]).mixture_block_size
     2048
@@ -75,19 +115,19 @@ class DatasetMixture:
     dask_storage_options: None = None
 
     def __post_init__(self) -> None:
-        packing, ahead = (
+        packing, prefetch = (
             "use Pipeline(...).source().tokenize().pack()",
-            "the trainer's loader reads ahead",
+            "the trainer's loader prefetches",
         )
         refuse(
             self,
-            image_target_field="there are only texts here",
+            image_target_field="only texts are supported",
             pack_tokens=packing,
             pack_on_the_fly=packing,
             pack_seq_length=packing,
             tokenize_callback=packing,
-            prefetch_workers=ahead,
-            prefetch_buffer_size=ahead,
+            prefetch_workers=prefetch,
+            prefetch_buffer_size=prefetch,
             cache_remote_files="remote files cannot be read yet",
             dask_storage_options="remote files cannot be read yet",
         )
@@ -97,22 +137,25 @@ class DatasetMixture:
         if weights is not None and len(weights) != len(self.informs):
             raise ConfigError(
                 f"DatasetMixture: {len(weights)} weights ({', '.join(weights)}) for "
-                f"{len(self.informs)} informs; the "
-                "i-th weight is that of the i-th inform"
+                f"{len(self.informs)} informs: give one weight per inform, in the same order"
             )
         if weights is not None and not self.block_mixture:
             raise ConfigError("DatasetMixture: mixture_weights need block_mixture=True")
         if self.batch_size < 1:
-            raise ConfigError(f"DatasetMixture(batch_size={self.batch_size}): at least 1")
+            raise ConfigError(f"DatasetMixture(batch_size={self.batch_size}): give at least 1")
 
     def build(self) -> Any:
-        """The rows as a Hugging Face `IterableDataset`."""
+        """Return the rows as a Hugging Face `IterableDataset`."""
         return build_dataset(self)
 
 
 def build_dataset(mixture: DatasetMixture) -> Any:
-    """The rows of a mixture as a Hugging Face `IterableDataset`, with the state of
-    `block_mixture_interleave`.
+    """Return the rows of a mixture as a Hugging Face `IterableDataset`.
+
+    Its state is the one of `block_mixture_interleave`.
+
+    Args:
+        mixture: the datasets and how to mix them.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> folder = tempfile.mkdtemp()
@@ -120,10 +163,12 @@ def build_dataset(mixture: DatasetMixture) -> Any:
     >>> list(build_dataset(DatasetMixture([TextDatasetInform(data_files=f"{folder}/*.parquet")])).take(3))
     [{'text': 'one'}, {'text': 'two'}, {'text': 'one'}]
     """
-    given = mixture.mixture_weights or {f"dataset_{i}": 1.0 for i in range(len(mixture.informs))}
+    named_weights = mixture.mixture_weights or {
+        f"dataset_{i}": 1.0 for i in range(len(mixture.informs))
+    }
     inputs = {
         name: _texts(inform, name, mixture)
-        for name, inform in zip(given, mixture.informs, strict=True)
+        for name, inform in zip(named_weights, mixture.informs, strict=True)
     }
     if mixture.block_mixture:
         weights = mixture.mixture_weights
@@ -151,31 +196,31 @@ def _texts(inform: TextDatasetInform, name: str, mixture: DatasetMixture) -> Dat
         format_callback=inform.format_callback,
         format_fields=inform.format_fields,
     )
-    kept = tuple(inform.additional_fields or ())
+    extra_fields = tuple(inform.additional_fields or ())
     return open_rows(config, mixture.streaming).map(
-        Text(name, inform.content_field, mixture.text_target_field, kept)
+        Text(name, inform.content_field, mixture.text_target_field, extra_fields)
     )
 
 
 @dataclass(frozen=True)
 class Text:
-    """Rows with the text under its new name, and the fields that are kept."""
+    """Rename the text field of rows, and drop all fields but the extra ones."""
 
     name: str
     field: str
     target: str
-    kept: tuple[str, ...]
+    extra_fields: tuple[str, ...]
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        for name in (self.field, *self.kept):
+        for name in (self.field, *self.extra_fields):
             if name not in row:
                 raise DataError(
                     f"a row has no field {name!r}, only {', '.join(row)}: set content_field",
                     where=self.name,
                 )
-        return {self.target: row[self.field], **{name: row[name] for name in self.kept}}
+        return {self.target: row[self.field], **{name: row[name] for name in self.extra_fields}}
 
 
 def columns(rows: list[Any]) -> dict[str, list[Any]]:
-    """Rows as one mapping of lists, as Hugging Face batches are."""
+    """Collate rows into one mapping of lists, like Hugging Face batches."""
     return {name: [row[name] for row in rows] for name in rows[0]}

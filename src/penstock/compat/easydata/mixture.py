@@ -1,4 +1,4 @@
-"""Mixing by blocks: `block_mixture_interleave` and what the other entry points share with it."""
+"""Mixing by blocks: `block_mixture_interleave`, and helpers of the other entry points."""
 
 from __future__ import annotations
 
@@ -22,16 +22,27 @@ def block_mixture_interleave(
     *,
     lanes: int = 1,
 ) -> Any:
-    """Datasets mixed by weight, as a Hugging Face `IterableDataset` with an exact state.
+    """Mix datasets by weight into a Hugging Face `IterableDataset` with an exact state.
 
-    `datasets` are Hugging Face datasets (map-style or streaming), sequences, or anything that can
-    be iterated over again; `weights` are relative and name the same. The rules are those of
-    `penstock.engine.mixing`; `stop` is "restart", "first_exhausted", "all_exhausted" or
-    "all_exhausted_oversample". Without streams among the inputs the state is a position, ranks and
-    workers get disjoint shares of one sequence, and a share reads nothing but its own rows. With
-    streams `lanes` says into how many independent parts the run is dealt: a multiple of ranks times
-        workers, fixed for
-    a run (with one lane every rank reads all, and keeps its share).
+    Without streams among the inputs the state is a position. Ranks and workers then get disjoint
+    shards of one sequence, and a shard reads only its own rows. `penstock.engine.mixing` defines the rules.
+
+    Args:
+        datasets: Hugging Face datasets (map-style or streaming), sequences, or re-iterable objects,
+            by name.
+        weights: relative weights under the same names; equal by default.
+        block_size: rows per block; counts are exact in every block.
+        seed: seed of the order within blocks.
+        stop: "restart", "first_exhausted", "all_exhausted" or "all_exhausted_oversample".
+        lanes: with streams, the number of independent parts of the run: a multiple of ranks times
+            workers, fixed for a run. With one lane every rank reads everything, and drops the rows
+            of others.
+
+    Returns:
+        A `datasets.IterableDataset`.
+
+    Raises:
+        ConfigError: for datasets that are not a mapping, or fewer than one lane.
 
     >>> mixed = block_mixture_interleave({"a": [{"x": 1}], "b": [{"x": 2}]}, {"a": 3, "b": 1}, block_size=4)
     >>> sorted(row["x"] for row in mixed.take(4))
@@ -40,10 +51,10 @@ def block_mixture_interleave(
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"block_mixture_interleave: the datasets are a {type(datasets).__name__}; give {{name: "
-            f"dataset, ...}}"
+            "dataset, ...}"
         )
     if lanes < 1:
-        raise ConfigError(f"block_mixture_interleave(lanes={lanes}): at least one lane")
+        raise ConfigError(f"block_mixture_interleave(lanes={lanes}): give at least 1")
     inputs = {name: dataset_of(dataset, name) for name, dataset in datasets.items()}
     return as_hub(
         mix(inputs, weights, seed=seed or 0, block_size=block_size, stop=stop),
@@ -53,7 +64,7 @@ def block_mixture_interleave(
 
 
 def as_hub(dataset: Dataset, lanes: int = 1, features: Any = None) -> Any:
-    """A dataset of the core as a Hugging Face `IterableDataset`."""
+    """Return a Penstock dataset as a Hugging Face `IterableDataset`."""
     try:
         from .hub import to_hub
     except ModuleNotFoundError as error:
@@ -62,27 +73,26 @@ def as_hub(dataset: Dataset, lanes: int = 1, features: Any = None) -> Any:
 
 
 def shared(datasets: Mapping[str, Any]) -> Any:
-    """The features of Hugging Face datasets, where all have the same; None otherwise."""
-    found = [getattr(dataset, "features", None) for dataset in datasets.values()]
+    """Return the features of Hugging Face datasets if all are equal, else None."""
+    features = [getattr(dataset, "features", None) for dataset in datasets.values()]
     return (
-        found[0]
-        if found and found[0] is not None and all(each == found[0] for each in found)
+        features[0]
+        if features and features[0] is not None and all(other == features[0] for other in features)
         else None
     )
 
 
-def weighed(
+def checked_weights(
     weights: Mapping[str, float] | None,
     schedule: Schedule | None,
     names: Mapping[str, Any],
-    where: str,
+    location: str,
 ) -> Mapping[str, float] | Schedule | None:
-    """The weights in force: those of a schedule where there is one. Weights beside it are checked,
-    and not used."""
+    """Return the schedule if there is one, else the weights; check both against the names."""
     if weights is not None and set(weights) != set(names):
         missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
         raise ConfigError(
-            f"{where}: the weights must name the sources; missing {missing}, unknown {extra}"
+            f"{location}: weights must name exactly the sources; missing {missing}, unknown {extra}"
         )
     if schedule is not None and set(schedule.names) != set(names):
         missing, extra = (
@@ -90,6 +100,7 @@ def weighed(
             sorted(set(schedule.names) - set(names)),
         )
         raise ConfigError(
-            f"{where}: the schedule must name the sources; missing {missing}, unknown {extra}"
+            f"{location}: the schedule must name exactly the sources; missing {missing}, unknown "
+            f"{extra}"
         )
     return schedule or weights

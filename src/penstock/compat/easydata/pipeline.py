@@ -1,4 +1,4 @@
-"""The fluent pipeline: `Pipeline.from_config(config).source().tokenize().mix().load().build()`."""
+"""The fluent pipeline: `Pipeline.from_config(config).source().mix().load().build()`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...sources.paths import FormatName, format_of
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of
-from .mixture import weighed
+from .mixture import checked_weights
 from .tag import Tag
 from .text import Formatted, Tokenize, load_tokenizer, tokenizer_of
 from .writer import write_shards
@@ -32,12 +32,13 @@ HUB = ("huggingface", "hf")
 
 
 class Pipeline:
-    """Stages over named datasets, in the order in which they are called; each gives the pipeline
-    back.
+    """Apply stages to named datasets, in the order of calls; each call returns the pipeline.
 
-    `build` gives a `penstock.Loader`: `for batch in loader`, `state_dict()`,
-        `load_state_dict(state)`, ranks found by
-    themselves. Nothing is read before, except by `save`.
+    `build` returns a `penstock.Loader` with `state_dict()` and `load_state_dict(state)`; it detects
+    its ranks. No stage reads data before iteration, except `save`.
+
+    Args:
+        config: the settings.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> folder = tempfile.mkdtemp()
@@ -56,148 +57,199 @@ class Pipeline:
 
     @classmethod
     def from_config(cls, config: PipelineConfig | Mapping[str, Any]) -> Pipeline:
-        """A pipeline from its settings, or from a mapping of them."""
+        """Make a pipeline from its settings, or from a mapping of them.
+
+        Args:
+            config: the settings.
+
+        Returns:
+            The pipeline.
+        """
         return cls(PipelineConfig.from_dict(config) if isinstance(config, Mapping) else config)
 
     # ------------------------------------------------------------ stages
 
     def source(self) -> Self:
-        """Open the datasets."""
+        """Open the datasets.
+
+        Returns:
+            This pipeline.
+        """
         self._data = {
-            str(one.name): open_rows(one, self.config.streaming) for one in self.config.datasets
+            str(dataset.name): open_rows(dataset, self.config.streaming)
+            for dataset in self.config.datasets
         }
         return self
 
     def tokenize(self) -> Self:
-        """Texts to `input_ids` and `attention_mask`, each dataset by its own tokenizer."""
-        data, known = self._now("tokenize"), dict[str, Any]()
-        for one in self.config.datasets:
-            given, extra = tokenizer_of(self.config, one), one.tokenizer_kwargs or {}
-            key = f"{given!r} {sorted(extra.items())!r}"
-            if key not in known:
-                known[key] = load_tokenizer(given, extra)
-            if (pad := getattr(known[key], "pad_token_id", None)) is not None:
+        """Tokenise texts to `input_ids` and `attention_mask`, each dataset with its own tokenizer.
+
+        Returns:
+            This pipeline.
+        """
+        data, tokenizers = self._datasets_for("tokenize"), dict[str, Any]()
+        for config in self.config.datasets:
+            source, extra = tokenizer_of(self.config, config), config.tokenizer_kwargs or {}
+            key = f"{source!r} {sorted(extra.items())!r}"
+            if key not in tokenizers:
+                tokenizers[key] = load_tokenizer(source, extra)
+            if (pad := getattr(tokenizers[key], "pad_token_id", None)) is not None:
                 self._pad = pad
-            call = given if isinstance(given, TokenizerConfig) else TokenizerConfig("")
+            call = source if isinstance(source, TokenizerConfig) else TokenizerConfig("")
             if call.max_length is None:
                 call = replace(call, max_length=self.config.tokenize.max_length)
-            data[str(one.name)] = data[str(one.name)].map(
-                Tokenize(known[key], call, replace(one, name=str(one.name)))
+            data[str(config.name)] = data[str(config.name)].map(
+                Tokenize(tokenizers[key], call, replace(config, name=str(config.name)))
             )
         return self
 
     def mix(self) -> Self:
-        """One dataset of all, by weight; rows get `__source__`, the name of their dataset."""
-        data, asked = self._now("mix"), self.config.mix
-        weights = weighed(asked.weights, asked.schedule, data, "MixStageConfig")
-        seed = self.config.seed if asked.seed is None else asked.seed
+        """Mix all datasets by weight; rows get `__source__`, the name of their dataset.
+
+        Returns:
+            This pipeline.
+        """
+        data, options = self._datasets_for("mix"), self.config.mix
+        weights = checked_weights(options.weights, options.schedule, data, "MixStageConfig")
+        seed = self.config.seed if options.seed is None else options.seed
         inputs = {name: dataset.map(Tag(name)) for name, dataset in data.items()}
         mixed = mix(
-            inputs, weights, seed=seed or 0, block_size=asked.block_size, stop=asked.stop_strategy
+            inputs,
+            weights,
+            seed=seed or 0,
+            block_size=options.block_size,
+            stop=options.stop_strategy,
         )
         self._data = {"mixed": mixed}
         return self
 
     def pack(self) -> Self:
-        """Token rows packed into rows of one length, with `attention_mask`, `segment_ids` and
-        `position_ids`."""
-        data, asked = self._now("pack"), self.config.pack
-        if not asked.enabled:
+        """Pack token rows into rows of one length.
+
+        Rows get `attention_mask`, `segment_ids` and `position_ids`.
+
+        Returns:
+            This pipeline.
+        """
+        data, config = self._datasets_for("pack"), self.config.pack
+        if not config.enabled:
             return self
-        options: dict[str, Any] = {"eos": asked.eos_token_id, "pad": asked.pad_token_id}
-        options |= {} if asked.num_packers is None else {"open_rows": asked.num_packers}
+        options: dict[str, Any] = {"eos": config.eos_token_id, "pad": config.pad_token_id}
+        options |= {} if config.num_packers is None else {"open_rows": config.num_packers}
         for name, dataset in data.items():
             rows = dataset.map(tokens_only).pack(
-                asked.seq_length, STRATEGIES[asked.strategy], **options
+                config.seq_length, STRATEGIES[config.strategy], **options
             )
-            rows = rows.map(with_segments if asked.include_segment_ids else without_segments)
-            if asked.shuffle_packed:
-                rows = rows.shuffle_buffer(100 * asked.shuffle_buffer_factor, seed=self.config.seed)
+            rows = rows.map(with_segments if config.include_segment_ids else without_segments)
+            if config.shuffle_packed:
+                rows = rows.shuffle_buffer(
+                    100 * config.shuffle_buffer_factor, seed=self.config.seed
+                )
             data[name] = rows
         return self
 
     def save(self) -> Self:
-        """Write the rows to files now; the stages that follow read these files."""
-        data, asked = self._now("save"), self.config.save
-        if not asked.enabled:
+        """Write the rows to files now; the stages that follow read these files.
+
+        Returns:
+            This pipeline.
+
+        Raises:
+            ConfigError: on several ranks, or for an endless mixture.
+        """
+        data, options = self._datasets_for("save"), self.config.save
+        if not options.enabled:
             return self
         if place()[1] > 1:
             raise ConfigError(
-                "save() on several ranks would write the same files on each: save once, beforehand"
+                "save() on several ranks would write the same files on each: save once, before "
+                "the distributed run"
             )
-        places = {str(one.name): one for one in self.config.datasets}
+        configs = {str(dataset.name): dataset for dataset in self.config.datasets}
         for name, dataset in data.items():
-            own = places.get(name)
-            folder = own.save_path if own and own.save_path else asked.output_dir
-            folder = folder if len(data) == 1 or (own and own.save_path) else f"{folder}/{name}"
-            kind = own.save_format if own and own.save_format else asked.format
+            config = configs.get(name)
+            folder = config.save_path if config and config.save_path else options.output_dir
+            folder = (
+                folder if len(data) == 1 or (config and config.save_path) else f"{folder}/{name}"
+            )
+            kind = config.save_format if config and config.save_format else options.format
             files = write_shards(
-                dataset, local(folder), replace(asked, format=kind), rows_in(dataset)
+                dataset, local(folder), replace(options, format=kind), rows_in(dataset)
             )
             data[name] = read(cast("list[str | Path]", files), name=name)
         return self
 
     def load(self) -> Self:
-        """Batches of rows: mappings of NumPy arrays, token rows padded to the longest of the
-        batch."""
-        data, asked = self._now("load"), self.config.load
+        """Batch rows into mappings of NumPy arrays, token rows padded to the longest of the batch.
+
+        Returns:
+            This pipeline.
+        """
+        data, options = self._datasets_for("load"), self.config.load
         for name, dataset in data.items():
-            if asked.shuffle_buffer_size is not None:
-                dataset = dataset.shuffle_buffer(asked.shuffle_buffer_size, seed=self.config.seed)
-            data[name] = dataset.batch(asked.batch_size, asked.drop_last, Padded(self._pad))
+            if options.shuffle_buffer_size is not None:
+                dataset = dataset.shuffle_buffer(options.shuffle_buffer_size, seed=self.config.seed)
+            data[name] = dataset.batch(options.batch_size, options.drop_last, Padded(self._pad))
         self._batched = True
         return self
 
     def build(self) -> Loader:
-        """The loader over the one dataset that there is now."""
-        data, asked = self._now("build", after_load=True), self.config.load
+        """Return the loader over the one remaining dataset.
+
+        Raises:
+            ConfigError: if there is more than one dataset.
+        """
+        data, options = self._datasets_for("build", after_load=True), self.config.load
         if len(data) > 1:
             raise ConfigError(
-                f"build(): there are {len(data)} datasets ({', '.join(data)}); call .mix() before"
+                f"build(): there are {len(data)} datasets ({', '.join(data)}): call .mix() first"
             )
         (dataset,) = data.values()
-        workers = asked.prefetch_workers if asked.prefetch_enabled else 0
+        workers = options.prefetch_workers if options.prefetch_enabled else 0
         return Loader(
-            dataset, workers=workers, prefetch=asked.prefetch_buffer_size or None, lanes=asked.lanes
+            dataset,
+            workers=workers,
+            prefetch=options.prefetch_buffer_size or None,
+            lanes=options.lanes,
         )
 
     def get_data(self) -> dict[str, Dataset]:
-        """The datasets as they are after the stages so far."""
-        return dict(self._now("get_data", after_load=True))
+        """Return the datasets after the stages called so far, by name."""
+        return dict(self._datasets_for("get_data", after_load=True))
 
-    def _now(self, stage: str, after_load: bool = False) -> dict[str, Dataset]:
+    def _datasets_for(self, stage: str, after_load: bool = False) -> dict[str, Dataset]:
         if self._data is None:
-            raise ConfigError(f"{stage}(): there are no datasets yet; call .source() first")
+            raise ConfigError(f"{stage}(): there are no datasets yet: call .source() first")
         if self._batched and not after_load:
             raise ConfigError(
-                f"{stage}(): the rows are in batches already; call .{stage}() before .load()"
+                f"{stage}(): the rows are already batched: call .{stage}() before .load()"
             )
         return self._data
 
 
-def open_rows(one: DatasetConfig, streaming: bool) -> Dataset:
-    """The rows of a dataset: of local files, or from the hub."""
-    name, kind = str(one.name), one.type
+def open_rows(config: DatasetConfig, streaming: bool) -> Dataset:
+    """Open the rows of a dataset, from local files or from the hub."""
+    name, kind = str(config.name), config.type
     if kind is not None and kind not in (*FORMATS, *HUB):
         raise ConfigError(
-            f"the dataset {name!r}: unknown type {kind!r}: one of {', '.join((*FORMATS, *HUB))}"
+            f"dataset {name!r}: unknown type {kind!r}: use one of {', '.join((*FORMATS, *HUB))}"
         )
     if kind in HUB or (
-        kind is None and isinstance(one.data_files, str) and _is_hub_name(one.data_files)
+        kind is None and isinstance(config.data_files, str) and _is_hub_name(config.data_files)
     ):
-        rows = dataset_of(_from_hub(one, streaming), name)
+        rows = dataset_of(_from_hub(config, streaming), name)
     else:
-        if one.split != "train" or one.dataset_split_name is not None:
+        if config.split != "train" or config.dataset_split_name is not None:
             raise ConfigError(
-                f"the dataset {name!r}: local files have no splits; name the files of the split"
+                f"dataset {name!r}: local files have no splits: name the files of the split"
             )
         rows = read(
-            one.data_files, FORMATS[kind] if kind else None, name=name, cache=one.cache_path
+            config.data_files, FORMATS[kind] if kind else None, name=name, cache=config.cache_path
         )
-    rows = rows if one.num_rows is None else rows.limit(one.num_rows)
-    if one.format_callback is None and not one.format_fields:
+    rows = rows if config.num_rows is None else rows.limit(config.num_rows)
+    if config.format_callback is None and not config.format_fields:
         return rows
-    return rows.map(Formatted(name, one.format_callback, one.format_fields))
+    return rows.map(Formatted(name, config.format_callback, config.format_fields))
 
 
 def _is_hub_name(name: str) -> bool:
@@ -208,17 +260,19 @@ def _is_hub_name(name: str) -> bool:
     )
 
 
-def _from_hub(one: DatasetConfig, streaming: bool) -> Any:
+def _from_hub(config: DatasetConfig, streaming: bool) -> Any:
     try:
         import datasets  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        raise missing_extra("datasets", "hf", f"the dataset {one.name!r}") from error
+        raise missing_extra("datasets", "hf", f"the dataset {config.name!r}") from error
     load = cast(Any, datasets).load_dataset
-    return load(one.data_files, one.dataset_split_name, split=one.split, streaming=streaming)
+    return load(
+        config.data_files, config.dataset_split_name, split=config.split, streaming=streaming
+    )
 
 
 def rows_in(dataset: Dataset) -> int | None:
-    """The number of rows, where it is known; a dataset that never ends cannot be saved."""
+    """Return the number of rows, or None if unknown; an endless dataset raises an error."""
     if why_not(dataset.flow) is None:
         try:
             return len(dataset)
@@ -227,20 +281,20 @@ def rows_in(dataset: Dataset) -> int | None:
     elif not endless(dataset.flow):
         return None
     raise ConfigError(
-        "save(): the mixture never ends with stop_strategy='restart'; choose 'all_exhausted', or "
+        "save(): the mixture is endless with stop_strategy='restart': choose 'all_exhausted', or "
         "save before mix()"
     )
 
 
 def tokens_only(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What packing takes: the tokens, and where they are from."""
+    """Keep the fields that packing takes: tokens and provenance."""
     return {
         name: value for name, value in row.items() if name == "input_ids" or name.startswith("__")
     }
 
 
 def with_segments(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A packed row in the terms of `transformers`."""
+    """Rename the fields of a packed row to those of `transformers`."""
     return {
         **without_segments(row),
         "segment_ids": row["segment_ids"],
@@ -249,6 +303,8 @@ def with_segments(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_segments(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A packed row without the places of its documents."""
-    own = {name: value for name, value in row.items() if name not in ("segment_ids", "positions")}
-    return {**own, "attention_mask": (row["segment_ids"] > 0).astype("int32")}
+    """Drop the document positions of a packed row."""
+    fields = {
+        name: value for name, value in row.items() if name not in ("segment_ids", "positions")
+    }
+    return {**fields, "attention_mask": (row["segment_ids"] > 0).astype("int32")}

@@ -1,5 +1,4 @@
-"""Sharded sources: named shards, each of which can be opened, also at a row; mixed or one after the
-other."""
+"""Sharded sources: named shards that open at any row, mixed or concatenated."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from ...errors import ConfigError
 from ...inputs import mix, read
 from ...sources.paths import FormatName, find
 from .inputs import dataset_of, is_stream
-from .mixture import weighed
+from .mixture import checked_weights
 from .tag import Tag
 from .weights import WeightScheduler
 
@@ -22,53 +21,66 @@ Paths = str | Sequence[str]
 
 
 class ShardedSource(ABC):
-    """What all sharded sources here share: `dataset` is the whole as a dataset of the core.
+    """Base of all sharded sources; `dataset` is the whole source as a Penstock dataset.
 
-    `open_shard` gives an iterator with `state_dict()` and `load_state_dict()`; `open_shard_at_row`
-    is at the row at once where the rows can be read at random (files, map-style datasets, mixtures
-    of these).
+    `open_shard` returns an iterator with `state_dict()` and `load_state_dict()`.
+    `open_shard_at_row` seeks in constant time if rows have random access (files, map-style
+    datasets, mixtures of these).
     """
 
     @property
     @abstractmethod
     def shard_names(self) -> list[str]:
-        """The names of the shards, in order."""
+        """Names of the shards, in order."""
 
     @property
     @abstractmethod
     def dataset(self) -> Dataset:
-        """All shards, one after the other."""
+        """All shards, concatenated."""
 
     @abstractmethod
     def _shard(self, name: str) -> Dataset: ...
 
     def num_shards(self) -> int:
-        """How many shards there are."""
+        """Return the number of shards."""
         return len(self.shard_names)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def open_shard(self, name: str) -> DatasetIterator:
-        """The rows of a shard."""
+        """Iterate over the rows of a shard.
+
+        Args:
+            name: name of the shard.
+        """
         return iter(self._named(name))
 
     def open_shard_at_row(self, name: str, row: int) -> DatasetIterator:
-        """The rows of a shard from a row on; none where the shard has no such row."""
+        """Iterate over the rows of a shard from a row on; empty beyond the end.
+
+        Args:
+            name: name of the shard.
+            row: index of the first row.
+        """
         rows = self.open_shard(name)
-        rows._session.seek(row, counted=False)  # pyright: ignore[reportPrivateUsage]  # a resume by a number alone
+        rows._session.seek(row, counted=False)  # pyright: ignore[reportPrivateUsage]  # resume from a row number, without a state
         return rows
 
     def _named(self, name: str) -> Dataset:
         if name not in self.shard_names:
             raise ConfigError(
-                f"there is no shard {name!r}; the shards are {', '.join(self.shard_names)}"
+                f"unknown shard {name!r}; the shards are {', '.join(self.shard_names)}"
             )
         return self._shard(name)
 
 
 class HFDatasetShardedSource(ShardedSource):
     """A Hugging Face dataset (map-style or streaming), or anything with rows, as one shard.
+
+    Args:
+        dataset: the dataset.
+        name: its name; "hf_dataset" by default.
 
     >>> source = HFDatasetShardedSource([{"x": 1}, {"x": 2}])
     >>> source.shard_names, list(source.open_shard_at_row("hf_dataset:0", 1))
@@ -82,12 +94,12 @@ class HFDatasetShardedSource(ShardedSource):
 
     @property
     def shard_names(self) -> list[str]:
-        """One name."""
+        """The single shard name."""
         return [f"{self.name}:0"]
 
     @property
     def dataset(self) -> Dataset:
-        """The rows."""
+        """The rows of the dataset."""
         return self._dataset
 
     def _shard(self, name: str) -> Dataset:
@@ -95,7 +107,7 @@ class HFDatasetShardedSource(ShardedSource):
 
 
 class FilesShardedSource(ShardedSource):
-    """Files of one format: a shard is a file, its name the path."""
+    """Files of one format: each file is a shard, named by its path."""
 
     format: FormatName
 
@@ -104,8 +116,8 @@ class FilesShardedSource(ShardedSource):
     ) -> None:
         if storage_options is not None:
             raise ConfigError(
-                "storage_options are for object stores, which cannot be read yet: copy the files "
-                "here"
+                "storage_options are for object stores, which are not supported here: copy the "
+                "files to local disk"
             )
         self._files = [path.as_posix() for path in find(data_files)]
         self._columns = columns
@@ -146,8 +158,10 @@ class ArrowShardedSource(FilesShardedSource):
 
 
 class JsonShardedSource(FilesShardedSource):
-    """JSON Lines (`.jsonl`, also packed), and `.json` files of lines or of one array: the file
-    itself says which."""
+    """JSON Lines (`.jsonl`, also compressed), and `.json` files of lines or of one array.
+
+    The content of a `.json` file decides between the two.
+    """
 
     format = "jsonl"
 
@@ -159,7 +173,13 @@ class CsvShardedSource(FilesShardedSource):
 
 
 class TextShardedSource(FilesShardedSource):
-    """Text files, a row for each line that is not empty; `text_field` names its only field."""
+    """Text files, one row per non-empty line; `text_field` names its only field.
+
+    Args:
+        data_files: files, a glob, or a list of these.
+        storage_options: not supported.
+        text_field: name of the field.
+    """
 
     format = "text"
 
@@ -180,7 +200,7 @@ class TextShardedSource(FilesShardedSource):
 
 
 class Renamed:
-    """A line under another name than `text`."""
+    """Rename the field `text` of a row."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -190,9 +210,15 @@ class Renamed:
 
 
 class CompositeShardedSource(ShardedSource):
-    """The shards of several sources, one source after the other.
+    """Concatenate the shards of several sources.
 
-    Shards of one name are all kept: from the second on, their names get a number.
+    Duplicate shard names get a number from the second on.
+
+    Args:
+        sources: the sources.
+
+    Raises:
+        ConfigError: without sources.
 
     >>> both = CompositeShardedSource([HFDatasetShardedSource([{"x": 1}]), HFDatasetShardedSource([{"x": 2}])])
     >>> both.shard_names, [row["x"] for name in both.shard_names for row in both.open_shard(name)]
@@ -201,7 +227,7 @@ class CompositeShardedSource(ShardedSource):
 
     def __init__(self, sources: Sequence[Any]) -> None:
         if not sources:
-            raise ConfigError("CompositeShardedSource: no sources; give a list of at least one")
+            raise ConfigError("CompositeShardedSource: no sources: give a list of at least one")
         self._shards: dict[str, tuple[Any, str]] = {}
         for source in sources:
             for shard in source.shard_names:
@@ -220,7 +246,7 @@ class CompositeShardedSource(ShardedSource):
 
     @property
     def dataset(self) -> Dataset:
-        """All rows of all sources."""
+        """The rows of all sources."""
         return self._dataset
 
     def _shard(self, name: str) -> Dataset:
@@ -233,7 +259,7 @@ class CompositeShardedSource(ShardedSource):
 
 
 class OneShard:
-    """One shard of a source that somebody else wrote."""
+    """One shard of a source of another library."""
 
     def __init__(self, source: Any, shard: str) -> None:
         self._source, self.shard_names = source, [shard]
@@ -243,13 +269,24 @@ class OneShard:
 
 
 class MixedShardedSource(ShardedSource):
-    """Sources mixed by weight, or by a schedule of weights over the samples given; one shard,
-    `mixed_shard_0`.
+    """Mix sources by weight, or by a schedule of weights, as one shard `mixed_shard_0`.
 
-    Rows are copies with `__source__`, the name in `sources`. Where a source is a mixture itself,
-    rows also have `__source_path__`, the names from the outermost to the innermost ("web/wiki").
-    Without a `seed` it is 0, so two runs are equal. With a `weight_scheduler` its weights hold, and
-    `weights` are only checked. The rules are those of `penstock.engine.mixing`.
+    The schedule counts samples. Rows are copies with `__source__`, the name in `sources`. If a
+    source is itself a mixture, rows also have `__source_path__`, the names from the outermost to
+    the innermost ("web/wiki"). The seed defaults to 0, so two runs are equal. A `weight_scheduler`
+    takes precedence, and `weights` are only checked. The rules are those of
+    `penstock.engine.mixing`.
+
+    Args:
+        sources: sources by name.
+        weights: weight by source; equal by default.
+        block_size: rows per block.
+        seed: seed of the order within blocks.
+        stop_strategy: as `stop` of `block_mixture_interleave`.
+        weight_scheduler: schedule of weights.
+
+    Raises:
+        ConfigError: if `sources` is not a mapping, or weights do not name them.
 
     >>> mixed = MixedShardedSource({"a": HFDatasetShardedSource([{"x": 1}]), "b": HFDatasetShardedSource([{"x": 2}])})
     >>> rows = mixed.open_shard(mixed.shard_names[0])
@@ -269,10 +306,10 @@ class MixedShardedSource(ShardedSource):
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"MixedShardedSource: the sources are a {type(sources).__name__}; give {{name: "
-                f"source}}"
+                "source}"
             )
         schedule = weight_scheduler.schedule if weight_scheduler else None
-        self.weights = weighed(weights, schedule, sources, "MixedShardedSource")
+        self.weights = checked_weights(weights, schedule, sources, "MixedShardedSource")
         self.seed, self.block_size, self.stop_strategy = seed or 0, block_size, stop_strategy
         nested = any(isinstance(source, MixedShardedSource) for source in sources.values())
         inputs = {
@@ -288,7 +325,7 @@ class MixedShardedSource(ShardedSource):
 
     @property
     def shard_names(self) -> list[str]:
-        """One name: a mixture is one sequence."""
+        """The single shard name: a mixture is one sequence."""
         return ["mixed_shard_0"]
 
     @property

@@ -1,4 +1,4 @@
-"""Provenance on rows: `__source__`, and `__source_path__` where mixtures are nested."""
+"""Provenance fields on rows: `__source__`, and `__source_path__` for nested mixtures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE, PATH = "__source__", "__source_path__"
 
 
 class Tag:
-    """Copies of rows with the name of their source; the rows themselves are left as they are."""
+    """Copy rows and add the name of their source."""
 
     def __init__(self, name: str, nested: bool = False) -> None:
         self._name, self._nested = name, nested
@@ -21,12 +21,14 @@ class Tag:
         return self.many([row])[0]
 
     def many(self, rows: list[Any]) -> list[dict[str, Any]]:
-        """The copies of many rows."""
+        """Tag a batch of rows."""
         name = self._name
         for row in rows:
             if not isinstance(row, Mapping):
                 raise DataError(
-                    f"a row is a {type(row).__name__}; {SOURCE} is added to mappings", where=name
+                    f"a row is a {type(row).__name__}, but {SOURCE} needs mappings: convert rows "
+                    "to mappings",
+                    where=name,
                 )
         if not self._nested:
             return [{**row, SOURCE: name} for row in rows]

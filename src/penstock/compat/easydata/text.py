@@ -1,4 +1,4 @@
-"""Tokenising rows, many at a time, with a tokenizer of `transformers` or `tokenizers`."""
+"""Batched tokenising of rows, with a tokenizer of `transformers` or `tokenizers`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ from .config import DatasetConfig, PipelineConfig, TokenizerConfig
 
 
 class Tokenize:
-    """Rows as tokens: `input_ids`, `attention_mask`, and the fields that are kept; many texts a
-    call."""
+    """Tokenise rows in batches: `input_ids`, `attention_mask`, and the extra fields."""
 
     def __init__(self, tokenizer: Any, call: TokenizerConfig, dataset: DatasetConfig) -> None:
         self._tokens, self._dataset = Tokenise(_Call(tokenizer, call)), dataset
-        self._mask, self._kept = call.return_attention_mask, list(dataset.additional_fields or ())
+        self._mask, self._extra_fields = (
+            call.return_attention_mask,
+            list(dataset.additional_fields or ()),
+        )
         self.__qualname__ = f"tokenize(max_length={call.max_length}, vocabulary={len(tokenizer)})"
 
     def __call__(self, row: Any) -> dict[str, Any]:
         return self.many([row])[0]
 
     def many(self, rows: list[Any]) -> list[dict[str, Any]]:
-        """The tokens of many rows."""
-        found = self._tokens.many([self._text(row) for row in rows])
-        return [self._row(tokens, row) for tokens, row in zip(found, rows, strict=True)]
+        """Tokenise a batch of rows."""
+        token_rows = self._tokens.many([self._text(row) for row in rows])
+        return [self._row(tokens, row) for tokens, row in zip(token_rows, rows, strict=True)]
 
     def _row(self, tokens: Any, row: Mapping[str, Any]) -> dict[str, Any]:
         mask = {"attention_mask": np.ones_like(tokens)} if self._mask else {}
         return {
             "input_ids": tokens,
             **mask,
-            **{name: self._field(row, name) for name in self._kept},
+            **{name: self._field(row, name) for name in self._extra_fields},
         }
 
     def _text(self, row: Mapping[str, Any]) -> str:
         text = self._field(row, self._dataset.content_field)
         if not isinstance(text, str):
             raise DataError(
-                f"the field {self._dataset.content_field!r} is a {type(text).__name__}, not a text",
+                f"the field {self._dataset.content_field!r} is a {type(text).__name__}, not a "
+                "text: set content_field",
                 where=str(self._dataset.name),
             )
         return text
@@ -61,22 +64,22 @@ class _Call:
     """A tokenizer of transformers with the settings of a call."""
 
     def __init__(self, tokenizer: Any, call: TokenizerConfig) -> None:
-        cut = call.truncation and call.max_length is not None
+        truncate = call.truncation and call.max_length is not None
         self._tokenizer, self._special = tokenizer, call.add_special_tokens
-        self._cut: dict[str, Any] = {
-            "truncation": cut,
-            "max_length": call.max_length if cut else None,
+        self._truncation: dict[str, Any] = {
+            "truncation": truncate,
+            "max_length": call.max_length if truncate else None,
         }
-        self([""])  # the tokenizer takes its settings over now, not in several threads at once
+        self([""])  # apply the settings now, before threads call the tokenizer concurrently
 
     def __call__(self, texts: list[str]) -> Any:
-        return self._tokenizer(texts, **self._cut, padding=False, add_special_tokens=self._special)[
-            "input_ids"
-        ]
+        return self._tokenizer(
+            texts, **self._truncation, padding=False, add_special_tokens=self._special
+        )["input_ids"]
 
 
 class Formatted:
-    """Rows after `format_callback` and `format_fields`."""
+    """Apply `format_callback` and `format_fields` to rows."""
 
     def __init__(
         self, name: str, callback: Callable[[Any], Any] | None, fields: Mapping[str, str] | None
@@ -86,35 +89,38 @@ class Formatted:
     def __call__(self, row: Any) -> dict[str, Any]:
         row = self._callback(row) if self._callback is not None else row
         if not isinstance(row, Mapping):
-            raise DataError(f"a row is a {type(row).__name__}, not a mapping", where=self._name)
-        found = cast("Mapping[str, Any]", row)
-        return {self._fields.get(name, name): value for name, value in found.items()}
+            raise DataError(
+                f"a row is a {type(row).__name__}, not a mapping: return a mapping from "
+                "format_callback",
+                where=self._name,
+            )
+        fields = cast("Mapping[str, Any]", row)
+        return {self._fields.get(name, name): value for name, value in fields.items()}
 
 
 def tokenizer_of(config: PipelineConfig, dataset: DatasetConfig) -> TokenizerConfig | Any:
-    """What the settings say of a dataset's tokenizer; the nearest wins."""
-    found = dataset.tokenizer or config.tokenize.default_tokenizer or config.default_tokenizer
-    if found is None:
+    """Return the tokenizer setting of a dataset; the most specific one wins."""
+    tokenizer = dataset.tokenizer or config.tokenize.default_tokenizer or config.default_tokenizer
+    if tokenizer is None:
         raise ConfigError(
-            f"the dataset {dataset.name!r} has no tokenizer: give DatasetConfig(tokenizer=...) or "
+            f"dataset {dataset.name!r} has no tokenizer: give DatasetConfig(tokenizer=...) or "
             "PipelineConfig(default_tokenizer=...)"
         )
-    return found
+    return tokenizer
 
 
-def load_tokenizer(given: Any, extra: Mapping[str, Any]) -> Any:
-    """A tokenizer: an object that is one, a `tokenizer.json`, a local folder, or a name on the
-    hub."""
-    if not isinstance(given, str | TokenizerConfig):
-        return given
+def load_tokenizer(tokenizer: Any, options: Mapping[str, Any]) -> Any:
+    """Load a tokenizer from an object, a `tokenizer.json`, a local folder, or a hub name."""
+    if not isinstance(tokenizer, str | TokenizerConfig):
+        return tokenizer
     try:
         import transformers  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
         raise missing_extra("transformers", "hf", "tokenising") from error
     library = cast(Any, transformers)
-    call = given if isinstance(given, TokenizerConfig) else TokenizerConfig(given)
-    if Path(call.name_or_path).suffix == ".json":
-        return library.PreTrainedTokenizerFast(tokenizer_file=call.name_or_path, **extra)
+    config = tokenizer if isinstance(tokenizer, TokenizerConfig) else TokenizerConfig(tokenizer)
+    if Path(config.name_or_path).suffix == ".json":
+        return library.PreTrainedTokenizerFast(tokenizer_file=config.name_or_path, **options)
     return library.AutoTokenizer.from_pretrained(
-        call.name_or_path, **{"trust_remote_code": call.trust_remote_code, **extra}
+        config.name_or_path, **{"trust_remote_code": config.trust_remote_code, **options}
     )

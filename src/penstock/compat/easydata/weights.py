@@ -1,4 +1,4 @@
-"""Weights over the run: the face's names for `penstock.Schedule`."""
+"""Weights over the run: EasyData's names for `penstock.Schedule`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from ...errors import ConfigError
 from ...schedule import Interpolation, Schedule
 
 
-def check_sum(weights: Mapping[str, float], where: str) -> None:
-    """Refuse weights that are no shares: what a schedule point and a mix stage are given must sum
-    to 1."""
-    check_weights(weights, where)
+def check_sum(weights: Mapping[str, float], location: str) -> None:
+    """Raise if weights do not sum to 1, as schedule points and mix stages require."""
+    check_weights(weights, location)
     total = fsum(weights.values())
     if abs(total - 1) > 1e-6:
-        raise ConfigError(f"{where}: the weights sum to {total:.6g}, not to 1: {dict(weights)}")
+        raise ConfigError(f"{location}: the weights sum to {total:.6g}, not to 1: {dict(weights)}")
 
 
 @dataclass(frozen=True)
 class WeightSchedulePoint:
-    """The weights from a step on. `step` counts samples of the mixture, not training steps.
+    """Weights from a step on; `step` counts samples of the mixture, not training steps.
+
+    Args:
+        step: samples drawn before these weights apply.
+        weights: weight by dataset, with sum 1.
 
     >>> WeightSchedulePoint(step=10_000, weights={"code": 0.5, "text": 0.5}).step
     10000
@@ -36,11 +39,14 @@ class WeightSchedulePoint:
 
 
 class WeightScheduler:
-    """Weights as a function of the samples given so far; "step", "linear" or "cosine" between the
-    points.
+    """Weights as a function of samples drawn; "step", "linear" or "cosine" between points.
 
-    With batches of 256, `step=10_000` is reached at training step 39: multiply by the samples of a
-    training step where training steps are meant.
+    With batches of 256, `step=10_000` is reached at training step 39. To use training steps,
+    multiply them by the samples of a step.
+
+    Args:
+        schedule: the points.
+        interpolation: "step", "linear" or "cosine".
 
     >>> points = [WeightSchedulePoint(0, {"a": 0.2, "b": 0.8}), WeightSchedulePoint(10_000, {"a": 0.5, "b": 0.5})]
     >>> WeightScheduler(points, interpolation="linear").get_weights(5_000)
@@ -53,11 +59,16 @@ class WeightScheduler:
         self.schedule = Schedule([(point.step, point.weights) for point in schedule], interpolation)
 
     def get_weights(self, step: int) -> dict[str, float]:
-        """The weights at a step, of sum 1; before the first point and after the last one the end
-        ones."""
+        """Return the weights at a step, with sum 1.
+
+        They are constant before the first point and after the last.
+
+        Args:
+            step: number of samples drawn.
+        """
         return self.schedule.weights(step)
 
     @property
     def dataset_names(self) -> list[str]:
-        """The names that every point gives a weight."""
+        """The names that every point weights."""
         return list(self.schedule.names)

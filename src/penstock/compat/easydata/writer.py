@@ -1,4 +1,4 @@
-"""Saving as EasyData names it: sizes as "500MB", a number of shards."""
+"""Shard writer with EasyData's settings: sizes as "500MB", or a number of shards."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ _UNITS = {
 def write_shards(
     rows: Iterable[Any], folder: Path, config: SaveStageConfig, total: int | None
 ) -> list[Path]:
-    """Write rows to `shard-00000...` in a folder; returns the files. `total` is the number of rows,
-    if it is known."""
-    most, counts = size_of(config.max_shard_size), _counts(config.num_shards, total)
+    """Write rows to `shard-00000...` in a folder, and return the files.
+
+    `total` is the number of rows, if known.
+    """
+    max_bytes, counts = size_of(config.max_shard_size), _counts(config.num_shards, total)
     form = cast(RowFormat, config.format)
-    return write_rows(rows, folder, form, config.compression, most, counts, total, config.overwrite)
+    return write_rows(
+        rows, folder, form, config.compression, max_bytes, counts, total, config.overwrite
+    )
 
 
 def size_of(given: str | int) -> int:
-    """A number of bytes, as in "500MB" or "1GiB".
+    """Parse a number of bytes, such as "500MB" or "1GiB".
 
     >>> size_of("1.5MB"), size_of("2KiB")
     (1500000, 2048)
@@ -52,17 +56,17 @@ def size_of(given: str | int) -> int:
 
 
 def _counts(files: int | None, total: int | None) -> list[int] | None:
-    """How many rows go into each file, where their number was asked for."""
+    """Return the rows per file, if the number of files is set."""
     if files is None:
         return None
     if total is None:
         raise ConfigError(
-            "SaveStageConfig(num_shards=...): the number of rows is not known beforehand; leave it "
-            "out"
+            "SaveStageConfig(num_shards=...): the number of rows is unknown before writing: leave "
+            "it out"
         )
     if not 1 <= files <= total:
         raise ConfigError(
-            f"SaveStageConfig(num_shards={files}): there are {total} rows; from 1 to that many "
-            "files"
+            f"SaveStageConfig(num_shards={files}): there are {total} rows: give a number from 1 to "
+            f"{total}"
         )
     return [total * (i + 1) // files - total * i // files for i in range(files)]

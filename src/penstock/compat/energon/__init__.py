@@ -1,9 +1,9 @@
 """Megatron-Energon's documented API on Penstock: change the import, keep the code.
 
-Order, buffers, random numbers and state are the core's, so what it promises holds here: a state is
-small JSON and exact after any step, loads on other ranks and workers at once, and a foreign one is
-refused. Energon's own sample order and checkpoint files are not reproduced. The page "Coming from
-Energon" says what changes.
+Order, buffers, random numbers and state are Penstock's, with its guarantees. A state is small JSON,
+exact after any step, and loads on other ranks and workers; a foreign state raises an error.
+Energon's own sample order and checkpoint files are not reproduced. The page "Coming from Energon"
+lists the differences.
 """
 
 from ...tasks import (

@@ -1,5 +1,4 @@
-"""From a path and settings to a dataset: what is read, in which order, and what the task encoder
-makes of it."""
+"""Build datasets from a path and settings: sources, order, task encoder."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from .datasets import (
     SavableDataset,
     batched,
     block_of,
-    dealt,
     limited,
     on_all_ranks,
+    sharded_counts,
     total,
     unique,
 )
-from .metadataset import Blend, Leaf, Tree, leaves, parse
+from .metadataset import Blend, DatasetReference, Tree, parse, references
 from .reading import KEEP, Encoder, Order, Reading
 
 
@@ -51,27 +50,48 @@ def get_train_dataset(
     sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> SavableDataset:
-    """Batches for training, without an end (`repeat=False`: one pass).
+    """Return batches for training, endless by default (`repeat=False`: one pass).
 
-    `path` is a prepared folder, a prepared `.jsonl` file, a metadataset (a `.yaml` file or a
-    mapping), or a dataset of the core.
+    Every pass has a new order. Files have random access, so the shuffle is full by default, which
+    mixes better than any buffer. `max_samples_per_sequence=m` keeps reads local. Blocks of `m`
+    neighbours are shuffled, and their samples within windows of `parallel_shard_iters` (16) blocks.
+    A window has more blocks if `shuffle_buffer_size` samples need them.
+    `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one; `None` disables the shuffle,
+    except for a buffer of `shuffle_buffer_size`.
 
-    Every pass has a new order. Samples lie in files with random access, so it is a full shuffle as
-    a rule, which mixes better than any buffer. `max_samples_per_sequence=m` keeps reading local:
-    runs of `m` neighbours are shuffled among each other, and their samples within windows of
-    `parallel_shard_iters` (16) runs, or as many as hold `shuffle_buffer_size` samples if that is
-    more. `shuffle_over_epochs_multiplier=k` shuffles over `k` passes as one; `None` does not
-    shuffle, but for a buffer of `shuffle_buffer_size`.
+    Code in the dataset folder is never run.
 
-    `virtual_epoch_length` ends a `for` over the loader after so many batches of a rank. Images are
-    decoded as `image_decode` says, else as the encoder's `decoder`. `sample_type` replaces the type
-    that the folder names, `sample_loader` makes the fields from the decoded parts, in place of the
-    folder's own code, which is never run.
+    Args:
+        path: a prepared folder, a prepared `.jsonl` file, a metadataset (a `.yaml` file or a
+            mapping), or a Penstock dataset.
+        batch_size: samples per batch; None does not batch.
+        split_part: name of the split.
+        worker_config: ranks, threads, seed and error handling.
+        batch_drop_last: whether to drop the last, short batch.
+        packing_buffer_size: samples per buffer for pack selection.
+        shuffle_buffer_size: see above.
+        max_samples_per_sequence: see above.
+        parallel_shard_iters: see above.
+        virtual_epoch_length: batches of a rank after which a `for` over the loader ends; 0 for
+            none.
+        shuffle_over_epochs_multiplier: see above.
+        task_encoder: turns samples into batches.
+        repeat: whether passes follow each other without an end.
+        image_decode: image format; by default as in the encoder's `decoder`.
+        dataset_config: name of the file that describes the samples.
+        split_config: name of the file that describes the splits.
+        subflavors: labels of the samples.
+        sample_type: replaces the type that the folder names.
+        sample_loader: makes the fields from the decoded parts, in place of the folder's code.
+        options: other settings of Energon; those without effect are accepted, others raise.
+
+    Raises:
+        ConfigError: for settings that are not supported or not valid.
     """
     config = worker_config or WorkerConfig()
-    refuse("get_train_dataset", config.agreed(options))
+    refuse("get_train_dataset", config.without_redundant_handler(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
-    base = Leaf(
+    base = DatasetReference(
         Path(),
         split_part,
         subflavors or {},
@@ -91,7 +111,7 @@ def get_train_dataset(
     )
     if virtual_epoch_length < 0:
         raise ConfigError(
-            f"virtual_epoch_length={virtual_epoch_length}: a number of batches, 0 for none"
+            f"virtual_epoch_length={virtual_epoch_length}: give a number of batches, or 0 for none"
         )
     if virtual_epoch_length and not repeat:
         core = core.repeat()
@@ -116,13 +136,19 @@ def get_val_dataset(
     limit: int | None = None,
     **options: Any,
 ) -> SavableDataset:
-    """Batches for validation: every sample once, in the order of the data, datasets one after the
-    other.
+    """Return batches for validation: every sample once, in the order of the data.
 
-    Weights and repetitions of metadatasets do not count. `limit` is a number of batches of a rank.
-    Other settings are those of `get_val_datasets`.
+    Datasets of a metadataset are concatenated; its weights and repetitions are ignored.
+
+    Args:
+        path: as in `get_train_dataset`.
+        batch_size: samples per batch; None does not batch.
+        split_part: name of the split.
+        worker_config: ranks, threads, seed and error handling.
+        limit: number of batches of a rank.
+        options: other settings of `get_val_datasets`.
     """
-    found = get_val_datasets(
+    datasets = get_val_datasets(
         path,
         batch_size=batch_size,
         split_part=split_part,
@@ -130,7 +156,7 @@ def get_val_dataset(
         _joined=True,
         **options,
     )
-    [(dataset, _)] = found
+    [(dataset, _)] = datasets
     if limit is None:
         return dataset
     items = on_all_ranks(limit, dataset.worker_config)
@@ -157,28 +183,32 @@ def get_val_datasets(
     sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     _joined: bool = False,
     **options: Any,
-) -> list[tuple[SavableDataset, list[Leaf]]]:
-    """A validation dataset for every dataset of a metadataset, each with what it was read from."""
+) -> list[tuple[SavableDataset, list[DatasetReference]]]:
+    """Return a validation dataset for every dataset of a metadataset, with its reference.
+
+    Args:
+        path: as in `get_train_dataset`, like all other settings.
+    """
     config = worker_config or WorkerConfig()
-    refuse("get_val_dataset", config.agreed(options))
+    refuse("get_val_dataset", config.without_redundant_handler(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
-    base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config)
+    base = DatasetReference(Path(), split_part, subflavors or {}, dataset_config, split_config)
     if isinstance(path, Dataset):
-        found = [(path, list[Leaf](), _leaf_name(path))]
+        inputs = [(path, list[DatasetReference](), _dataset_name(path))]
     else:
-        refs = leaves(parse(path, base))
-        found = [(reading.leaf(ref), [ref], _name(ref)) for ref in refs]
+        refs = references(parse(path, base))
+        inputs = [(reading.open_samples(ref), [ref], _name(ref)) for ref in refs]
     if _joined:
-        first, *rest = (samples for samples, _, _ in found)
-        found = [
+        first, *rest = (samples for samples, _, _ in inputs)
+        inputs = [
             (
                 first.concat(*rest) if rest else first,
-                [ref for _, refs, _ in found for ref in refs],
-                found[0][2],
+                [ref for _, refs, _ in inputs for ref in refs],
+                inputs[0][2],
             )
         ]
-    out = list[tuple[SavableDataset, list[Leaf]]]()
-    for samples, refs, name in found:
+    out = list[tuple[SavableDataset, list[DatasetReference]]]()
+    for samples, refs, name in inputs:
         core = reading.encoder.build(
             samples.seed(config.seed_offset),
             batch_size=batch_size,
@@ -193,16 +223,16 @@ def get_val_datasets(
 
 
 class _Train:
-    """A tree of references as samples in training order."""
+    """Build samples in training order from a tree of references."""
 
     def __init__(self, reading: Reading, order: Order, seed: int, repeat: bool) -> None:
         self.reading, self.order, self.seed, self.repeat = reading, order, seed, repeat
 
-    def samples(self, path: Any, base: Leaf) -> tuple[Dataset, Counts | None, str]:
-        """The samples, how many one pass has, and a name."""
+    def samples(self, path: Any, base: DatasetReference) -> tuple[Dataset, Counts | None, str]:
+        """Return the samples, the number per pass, and a name."""
         if isinstance(path, Dataset):
-            mine = self.order.over(path, base.multiplier)
-            return (mine.repeat() if self.repeat else mine), _known(path), _leaf_name(path)
+            ordered = self.order.apply(path, base.multiplier)
+            return (ordered.repeat() if self.repeat else ordered), _known(path), _dataset_name(path)
         tree = parse(path, base)
         samples, once = self._tree(tree)
         if self.repeat and not (isinstance(tree, Blend) and not tree.epochized):
@@ -210,9 +240,9 @@ class _Train:
         return samples, once, _name(tree)
 
     def _tree(self, tree: Tree) -> tuple[Dataset, Counts | None]:
-        if isinstance(tree, Leaf):
-            samples = self.reading.leaf(tree)
-            return self.order.over(samples, tree.multiplier), _known(samples)
+        if isinstance(tree, DatasetReference):
+            samples = self.reading.open_samples(tree)
+            return self.order.apply(samples, tree.multiplier), _known(samples)
         parts = [(self._tree(part), share) for part, share in tree.parts]
         names = unique([_name(part) for part, _ in tree.parts])
         inputs = dict(zip(names, (samples for (samples, _), _ in parts), strict=True))
@@ -227,14 +257,19 @@ class _Train:
     def _epochized(
         self, tree: Blend, inputs: Mapping[str, Dataset], shares: Mapping[str, float]
     ) -> tuple[Dataset, Counts | None]:
-        """Each input as often as its number says, exactly; all of them end together."""
+        """Mix inputs with exact repetitions; all of them end together."""
         if any(isinstance(part, Blend) and not part.epochized for part, _ in tree.parts):
             raise ConfigError(
-                f"{tree.where}: a blend has no end, so it cannot be repeated within blend_epochized"
+                f"{tree.location}: a blend is endless, so blend_epochized cannot repeat it: use "
+                "blend_epochized there too"
             )
-        if any(leaf.multiplier not in (1, None) for part, _ in tree.parts for leaf in leaves(part)):
+        if any(
+            reference.multiplier not in (1, None)
+            for part, _ in tree.parts
+            for reference in references(part)
+        ):
             raise ConfigError(
-                f"{tree.where}: shuffle_over_epochs_multiplier must be 1 or null within "
+                f"{tree.location}: shuffle_over_epochs_multiplier must be 1 or null within "
                 "blend_epochized"
             )
         counts = {
@@ -243,20 +278,23 @@ class _Train:
         for name, count in counts.items():
             if not count:
                 raise ConfigError(
-                    f"{tree.where}: {shares[name]} repetitions of {name} are no sample at all"
+                    f"{tree.location}: {shares[name]} repetitions of {name} round to 0 samples: "
+                    "give a larger number"
                 )
-        return mix(inputs, counts, seed=self.seed, max_epochs=shares), dealt(sum(counts.values()))
+        return mix(inputs, counts, seed=self.seed, max_epochs=shares), sharded_counts(
+            sum(counts.values())
+        )
 
 
 def _name(tree: Tree) -> str:
-    if isinstance(tree, Leaf):
+    if isinstance(tree, DatasetReference):
         return tree.path.stem if tree.path.suffix == ".jsonl" else tree.path.absolute().name
     return "+".join(_name(part) for part, _ in tree.parts)
 
 
-def _leaf_name(samples: Dataset) -> str:
-    found = [leaf.name for leaf in Builder(samples.flow).leaves]
-    return found[0] if len(found) == 1 else "dataset"
+def _dataset_name(samples: Dataset) -> str:
+    names = [leaf.name for leaf in Builder(samples.flow).leaves]
+    return names[0] if len(names) == 1 else "dataset"
 
 
 def _exact(share: float) -> Fraction:
@@ -265,6 +303,6 @@ def _exact(share: float) -> Fraction:
 
 def _known(samples: Dataset) -> Counts | None:
     try:
-        return dealt(len(samples))
+        return sharded_counts(len(samples))
     except TypeError:
         return None

@@ -1,4 +1,4 @@
-"""Datasets as this API knows them: a pipeline of the core, and how its run is to be done."""
+"""Energon's dataset classes: a Penstock pipeline, and how a loader runs it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from ...inputs import mix
 from .config import WorkerConfig, refuse
 
 Counts = Callable[[int, int], list[int]]
-"""How many items a pass gives on each lane of a run with so many lanes: the first pass, or one of
-those that follow."""
+"""(lanes, pass number) -> items of that pass on each lane."""
 
 
 class SavableDataset:
-    """A dataset of this API: `core` is the pipeline, the rest says how a loader runs it.
+    """A dataset of this API: `core` is the pipeline, the rest configures its loader.
 
-    `once` is how many items one pass over all samples gives where hooks drop and multiply none
-    (None: not known), `endless` whether passes follow each other without an end, `epoch_length`
-    after how many items of a rank a `for` over a loader ends. `len` is that of our rank.
+    `len` is the number of items of this rank.
+
+    Args:
+        core: the Penstock dataset.
+        worker_config: ranks, threads, seed and error handling.
+        name: name for error messages and for inputs of a blend.
+        once: items of one pass over all samples, if hooks neither drop nor multiply them (None:
+            unknown).
+        endless: whether passes follow each other without an end.
+        epoch_length: items of a rank after which a `for` over a loader ends.
     """
 
     def __init__(
@@ -48,21 +54,28 @@ class SavableDataset:
         return self.items(self.worker_config, self.worker_config.lane_count())
 
     def items(self, config: WorkerConfig, lanes: int) -> int:
-        """How many items a `for` gives on the rank of `config`, in a run of so many lanes."""
+        """Return the number of items of a `for` on the rank of `config`.
+
+        Args:
+            config: ranks of the run.
+            lanes: number of lanes of the run.
+
+        Raises:
+            IndexedError: if the number is unknown before the run.
+        """
         if self.epoch_length is not None:
             return self.epoch_length
         if self.once is None:
             raise IndexedError(
-                f"len() of {self.name}: how many items there are is known when they were packed"
+                f"len() of {self.name}: the number of items is unknown until they are packed"
             )
-        rank, world_size = config.place()
+        rank, world_size = config.rank_and_world_size()
         if lanes % world_size:
             raise IndexedError(
-                f"len() of {self.name}: {world_size} ranks cannot share out the {lanes} lanes of "
-                "the run, so how many "
-                "items each has is known when they were given"
+                f"len() of {self.name}: {world_size} ranks do not divide the {lanes} lanes of the "
+                "run, so the number of items per rank is unknown"
             )
-        if has_tail(self.core.flow):  # batches are those of a rank, whatever its lanes
+        if has_tail(self.core.flow):  # batches are formed per rank, not per lane
             return self.once(world_size, 0)[rank]
         return sum(self.once(lanes, 0)[rank::world_size])
 
@@ -70,31 +83,32 @@ class SavableDataset:
 def _parts(
     call: str, datasets: Sequence[Any], config: WorkerConfig | None
 ) -> tuple[list[SavableDataset], WorkerConfig]:
-    """Inputs, checked, and the config that they agree on."""
+    """Check inputs, and return them with their common config."""
     if not datasets:
-        raise ConfigError(f"{call}: no datasets")
+        raise ConfigError(f"{call}: no datasets: give at least one")
     for dataset in datasets:
         if not isinstance(dataset, SavableDataset):
             raise ConfigError(
-                f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset"
+                f"{call}: {type(dataset).__name__} is not a dataset of this API: see "
+                "get_train_dataset"
             )
         if dataset.epoch_length is not None:
             raise ConfigError(
-                f"{call}: an input has a virtual epoch; put EpochizeDataset around the whole"
+                f"{call}: an input has a virtual epoch: wrap the result in EpochizeDataset instead"
             )
-    found = cast("list[SavableDataset]", list(datasets))
-    if config is None and any(part.worker_config != found[0].worker_config for part in found):
-        raise ConfigError(f"{call}: the inputs have different worker configs; give one to {call}")
-    return found, config or found[0].worker_config
+    parts = cast("list[SavableDataset]", list(datasets))
+    if config is None and any(part.worker_config != parts[0].worker_config for part in parts):
+        raise ConfigError(f"{call}: the inputs have different worker configs: pass one to {call}")
+    return parts, config or parts[0].worker_config
 
 
 def _weighted(
     call: str, pairs: Sequence[Any], config: WorkerConfig | None, block_size: int | None
 ) -> SavableDataset:
-    """Inputs drawn from by weight, exactly in every block and in random order inside."""
+    """Mix inputs by weight: exact in every block, in random order inside."""
     for pair in pairs:
         if not isinstance(pair, tuple) or len(cast("tuple[Any, ...]", pair)) != 2:
-            raise ConfigError(f"{call}: give pairs (dataset, weight)")
+            raise ConfigError(f"{call}: an argument is not a pair: give pairs (dataset, weight)")
     parts, config = _parts(call, [pair[0] for pair in pairs], config)
     names = unique([part.name for part in parts])
     weights = dict(zip(names, (pair[1] for pair in pairs), strict=True))
@@ -113,11 +127,15 @@ def _weighted(
 
 
 class BlendDataset(SavableDataset):
-    """Whole items (batches) of datasets, drawn by weight: `BlendDataset((a, 0.6), (b, 0.4))`.
+    """Blend whole items (batches) of datasets by weight: `BlendDataset((a, 0.6), (b, 0.4))`.
 
     Weights are relative. Counts are exact in every small block (10 items here: 6 and 4), in random
-    order inside. An input that ends drops out, the others share its weight; the blend ends with the
-    last.
+    order inside. An input that ends drops out, and the others share its weight; the blend ends with
+    the last input.
+
+    Args:
+        dataset_weights: pairs of dataset and weight.
+        worker_config: required if the inputs differ.
     """
 
     def __init__(
@@ -129,11 +147,17 @@ class BlendDataset(SavableDataset):
 
 
 class MixBatchDataset(SavableDataset):
-    """Batches mixed of the items of datasets: `batch_size` items each, made one by `batch_mix_fn`.
+    """Mix items of datasets into batches of `batch_size`, collated by `batch_mix_fn`.
 
     Counts follow the weights inside every batch, within 2, and exactly over batches; the order
-    inside is random. Inputs give batches of one sample. `batch_mix_fn` may be a generator, or raise
-    `SkipSample`.
+    inside is random. Inputs yield batches of one sample. `batch_mix_fn` may be a generator, or
+    raise `SkipSample`.
+
+    Args:
+        dataset_weights: pairs of dataset and weight.
+        batch_size: items per batch.
+        batch_mix_fn: collates the items.
+        worker_config: required if the inputs differ.
     """
 
     def __init__(
@@ -152,7 +176,15 @@ class MixBatchDataset(SavableDataset):
 
 
 class ConcatDataset(SavableDataset):
-    """One dataset after the other; for validation."""
+    """Concatenate datasets, for validation.
+
+    Args:
+        datasets: the datasets.
+        worker_config: required if the inputs differ.
+
+    Raises:
+        ConfigError: for an endless input.
+    """
 
     def __init__(
         self, *datasets: SavableDataset, worker_config: WorkerConfig | None = None
@@ -160,7 +192,8 @@ class ConcatDataset(SavableDataset):
         parts, config = _parts("ConcatDataset", datasets, worker_config)
         if any(part.endless for part in parts):
             raise ConfigError(
-                "ConcatDataset: an input never ends, and hides those behind it; use BlendDataset"
+                "ConcatDataset: an input is endless, so later inputs are never reached: use "
+                "BlendDataset"
             )
         first, *rest = (part.core for part in parts)
         super().__init__(
@@ -172,12 +205,19 @@ class ConcatDataset(SavableDataset):
 
 
 class EpochizeDataset(SavableDataset):
-    """A `for` over the loader ends after `length` items of a rank, and the next one goes on from
-    there.
+    """End a `for` over the loader after `length` items of a rank; the next one continues.
 
-    Or after `num_epochs` passes over all that there is: as many items as those have, shared out to
-        the ranks. A dataset
-    that ends begins anew.
+    Alternatively after `num_epochs` passes over all data: their number of items, sharded across
+    ranks. A dataset that ends starts over.
+
+    Args:
+        dataset: the dataset.
+        length: items of a rank.
+        num_epochs: passes, in place of `length`.
+        worker_config: replaces the dataset's.
+
+    Raises:
+        ConfigError: unless exactly one of both is given.
     """
 
     def __init__(
@@ -190,19 +230,20 @@ class EpochizeDataset(SavableDataset):
         [part], config = _parts("EpochizeDataset", [dataset], worker_config)
         if (length is None) == (num_epochs is None) or (length or num_epochs or 0) < 1:
             raise ConfigError(
-                f"EpochizeDataset(length={length}, num_epochs={num_epochs}): one of them, at least "
-                "1"
+                f"EpochizeDataset(length={length}, num_epochs={num_epochs}): give one of them, at "
+                "least 1"
             )
         if num_epochs is not None:
             if part.once is None:
                 raise ConfigError(
-                    "EpochizeDataset: num_epochs needs a dataset of known length; give length="
+                    "EpochizeDataset: num_epochs needs a dataset of known length: pass length= "
+                    "instead"
                 )
             length = max(
                 1,
                 sum(part.once(1 if part.endless else config.lane_count(), 0))
                 * num_epochs
-                // config.place()[1],
+                // config.rank_and_world_size()[1],
             )
         core = part.core if part.endless else part.core.repeat()
         super().__init__(
@@ -211,7 +252,14 @@ class EpochizeDataset(SavableDataset):
 
 
 class MapDataset(SavableDataset):
-    """`map_fn` of every item; it may be a generator and give several, or raise `SkipSample`."""
+    """Apply `map_fn` to every item; it may be a generator, or raise `SkipSample`.
+
+    Args:
+        dataset: the dataset.
+        map_fn: the function.
+        worker_config: replaces the dataset's.
+        options: other settings of Energon.
+    """
 
     def __init__(
         self,
@@ -227,8 +275,17 @@ class MapDataset(SavableDataset):
 
 
 class BatchDataset(SavableDataset):
-    """Batches of `batch_size` items, made one by `batcher`, which may be a generator function or
-    raise `SkipSample`."""
+    """Collate `batch_size` items with `batcher`.
+
+    `batcher` may be a generator function or raise `SkipSample`.
+
+    Args:
+        dataset: the dataset.
+        batch_size: items per batch.
+        batcher: collates the items.
+        drop_last: whether to drop the last, short batch.
+        worker_config: replaces the dataset's.
+    """
 
     def __init__(
         self,
@@ -245,7 +302,13 @@ class BatchDataset(SavableDataset):
 
 
 class FilterDataset(SavableDataset):
-    """The items for which `filter_fn` is true."""
+    """Keep the items for which `filter_fn` is true.
+
+    Args:
+        dataset: the dataset.
+        filter_fn: the condition.
+        worker_config: replaces the dataset's.
+    """
 
     def __init__(
         self,
@@ -259,7 +322,13 @@ class FilterDataset(SavableDataset):
 
 
 class LimitDataset(SavableDataset):
-    """The first `length` items of each pass, on every rank."""
+    """Take the first `length` items of each pass, on every rank.
+
+    Args:
+        dataset: the dataset.
+        length: items per pass and rank.
+        worker_config: replaces the dataset's.
+    """
 
     def __init__(
         self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None
@@ -271,7 +340,16 @@ class LimitDataset(SavableDataset):
 
 
 class RepeatDataset(SavableDataset):
-    """`repeats` passes as one; for ever without a number."""
+    """Repeat a dataset for `repeats` passes, or endlessly without a number.
+
+    Args:
+        dataset: the dataset.
+        repeats: number of passes.
+        worker_config: replaces the dataset's.
+
+    Raises:
+        ConfigError: for a fraction.
+    """
 
     def __init__(
         self,
@@ -282,7 +360,8 @@ class RepeatDataset(SavableDataset):
         [part], config = _parts("RepeatDataset", [dataset], worker_config)
         if repeats is not None and repeats != int(repeats):
             raise ConfigError(
-                f"RepeatDataset: {repeats} passes; parts of passes are made by blend_epochized"
+                f"RepeatDataset: repeats={repeats} is not a whole number: use blend_epochized for "
+                "parts of passes"
             )
         core = part.core.repeat(None if repeats is None else int(repeats))
         once = part.once if repeats is None else repeated(part.once, int(repeats))
@@ -290,19 +369,19 @@ class RepeatDataset(SavableDataset):
 
 
 def copy_with(
-    made: SavableDataset,
+    target: SavableDataset,
     call: str,
     dataset: SavableDataset,
     config: WorkerConfig | None,
     step: Callable[[Dataset], Dataset],
 ) -> None:
-    """Set up a dataset as another one with a step behind; epochs stay."""
+    """Initialise a dataset as a copy of another one with one more step."""
     if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
-            f"{call}: {type(dataset).__name__} is no dataset of this API; see get_train_dataset"
+            f"{call}: {type(dataset).__name__} is not a dataset of this API: see get_train_dataset"
         )
     SavableDataset.__init__(
-        made,
+        target,
         step(dataset.core),
         config or dataset.worker_config,
         name=dataset.name,
@@ -313,15 +392,14 @@ def copy_with(
 
 
 def on_all_ranks(length: int, config: WorkerConfig) -> int:
-    """How many items of the run make `length` of every rank."""
+    """Return the number of items of the run that gives `length` to every rank."""
     if length < 1:
-        raise ConfigError(f"a limit of {length} items a rank: at least one")
-    return length * config.place()[1]
+        raise ConfigError(f"a limit of {length} items per rank: give at least 1")
+    return length * config.rank_and_world_size()[1]
 
 
 def block_of(weights: Sequence[float]) -> int:
-    """The smallest block, of 10 items or more, in which all counts are whole; 1,000 where that is
-    longer.
+    """Return the smallest block with whole counts, of 10 or more items; at most 1,000.
 
     >>> block_of([0.6, 0.4]), block_of([1, 2]), block_of([0.9998, 0.0002])
     (10, 12, 1000)
@@ -335,7 +413,7 @@ def block_of(weights: Sequence[float]) -> int:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Names, told apart by numbers where several are equal.
+    """Make names unique by a number after repeated ones.
 
     >>> unique(["coco", "text", "coco"])
     ['coco', 'text', 'coco#2']
@@ -348,61 +426,65 @@ def unique(names: Sequence[str]) -> list[str]:
     return out
 
 
-def dealt(samples: int) -> Counts:
-    """Samples shared out to lanes.
+def sharded_counts(samples: int) -> Counts:
+    """Shard samples across lanes.
 
-    >>> dealt(7)(3, 0), dealt(7)(3, 1)
+    >>> sharded_counts(7)(3, 0), sharded_counts(7)(3, 1)
     ([3, 2, 2], [2, 3, 2])
     """
-    return lambda lanes, lap: [
-        len(range((lane - lap * samples) % lanes, samples, lanes)) for lane in range(lanes)
+    return lambda lanes, pass_number: [
+        len(range((lane - pass_number * samples) % lanes, samples, lanes)) for lane in range(lanes)
     ]
 
 
 def batched(once: Counts | None, size: int | None, drop_last: bool = False) -> Counts | None:
-    """Batches of what each lane gives."""
+    """Count the batches on each lane."""
     if once is None or size is None:
         return once
-    return lambda lanes, lap: [
-        count // size if drop_last else ceil(count / size) for count in once(lanes, lap)
+    return lambda lanes, pass_number: [
+        count // size if drop_last else ceil(count / size) for count in once(lanes, pass_number)
     ]
 
 
 def limited(once: Counts | None, n: int) -> Counts:
-    """The first `n` items of a run."""
-    return lambda lanes, lap: dealt(min(n, sum(once(lanes, 0))) if once else n)(lanes, lap)
+    """Count the first `n` items of a run on each lane."""
+    return lambda lanes, pass_number: sharded_counts(min(n, sum(once(lanes, 0))) if once else n)(
+        lanes, pass_number
+    )
 
 
 def repeated(once: Counts | None, times: int) -> Counts | None:
-    """So many passes, one after the other."""
+    """Count several passes as one on each lane."""
     if once is None:
         return None
-    return lambda lanes, lap: [
+    return lambda lanes, pass_number: [
         sum(lane)
-        for lane in zip(*(once(lanes, lap * times + i) for i in range(times)), strict=True)
+        for lane in zip(*(once(lanes, pass_number * times + i) for i in range(times)), strict=True)
     ]
 
 
 def total(counts: Iterable[Counts | None]) -> Counts | None:
-    """The sum, where all are known."""
-    found = list(counts)
-    known = [count for count in found if count is not None]
-    if len(known) < len(found):
+    """Sum the counts of several inputs; None if one of them is unknown."""
+    inputs = list(counts)
+    known_counts = [count for count in inputs if count is not None]
+    if len(known_counts) < len(inputs):
         return None
-    return lambda lanes, lap: list(
-        map(sum, zip(*(count(lanes, lap) for count in known), strict=True))
+    return lambda lanes, pass_number: list(
+        map(sum, zip(*(count(lanes, pass_number) for count in known_counts), strict=True))
     )
 
 
 class _Listed:
-    """A function's results as a list: one, those of a generator, or none where it raises `Skip`."""
+    """Collect a function's results in a list: one, those of a generator, or none on `Skip`."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self.fn, self.__qualname__ = fn, str(getattr(fn, "__qualname__", type(fn).__qualname__))
 
     def __call__(self, value: Any) -> list[Any]:
         try:
-            found = self.fn(value)
-            return list(cast("Iterator[Any]", found)) if isinstance(found, Generator) else [found]
+            result = self.fn(value)
+            return (
+                list(cast("Iterator[Any]", result)) if isinstance(result, Generator) else [result]
+            )
         except Skip:
             return []

@@ -1,7 +1,7 @@
-"""How the samples of a prepared folder are made of their parts: its `dataset.yaml`.
+"""Sample descriptions of prepared folders: their `dataset.yaml`.
 
-Only data is read. Classes are taken by their names, nothing is imported, and code that lies in such
-a folder is never run.
+Only data is read. Classes are taken by name, nothing is imported, and code in such a folder is
+never run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _MODULE = "megatron.energon"
 
 @dataclass(frozen=True)
 class Form:
-    """What `dataset.yaml` says of samples. Classes are plain names, `code` is what it would have
-    run.
+    """Content of `dataset.yaml`. Classes are plain names; `code` lists the code it refers to.
 
-    `sample_type` is such as "CaptioningSample", or "CrudeSample"; `None` where the file names a
-    class of somebody else's. `options` are all other settings.
+    `sample_type` is a name such as "CaptioningSample" or "CrudeSample"; `None` if the file names a
+    class of another library. `options` are all other settings.
     """
 
     sample_type: str | None
@@ -32,7 +31,7 @@ class Form:
     subflavors: Mapping[str, Any]
     code: tuple[str, ...]
     options: Mapping[str, Any]
-    where: str
+    location: str
 
     @property
     def parts(self) -> list[str] | None:
@@ -42,26 +41,25 @@ class Form:
 
     @cached_property
     def fields(self) -> Fields:
-        """How fields are made of decoded parts; a `ConfigError` where only code of the folder could
-        tell."""
+        """The mapping from decoded parts to fields; raises `ConfigError` if only code defines it."""
         if self.code:
             raise ConfigError(
-                f"{self.where} asks to run {', '.join(self.code)}, which is never done: pass a "
-                "function of your own "
-                "that makes a sample from its parts"
+                f"{self.location} refers to the code {', '.join(self.code)}, which is never run: "
+                "pass your own function that makes a sample from its parts"
             )
         if self.field_map is None:
             raise ConfigError(
-                f"{self.where} has no field_map: pass a function that makes a sample from its parts"
+                f"{self.location} has no field_map: pass a function that makes a sample from its "
+                "parts"
             )
         return Fields(self.field_map)
 
 
 class Fields:
-    """Fields made of the decoded parts of a sample: `"jpg,png"` is the first that is there,
-    `"json[a]"` a value in one.
+    """Map decoded parts of a sample to fields.
 
-    `parts` are the names of all parts that may be needed.
+    `"jpg,png"` takes the first part that exists, `"json[a]"` a value in one. `parts` are the names
+    of all parts that may be needed.
 
     >>> fields = Fields({"image": "jpg,png", "text": "json[lines][1]"})
     >>> fields({"__key__": "001", "png": "<image>", "json": {"lines": ["a", "b"]}})
@@ -70,7 +68,7 @@ class Fields:
 
     def __init__(self, field_map: Mapping[str, str]) -> None:
         self._steps = {
-            name: [_access(one) for one in how.split(",")] for name, how in field_map.items()
+            name: [_access(path) for path in paths.split(",")] for name, paths in field_map.items()
         }
         self._map = dict(field_map)
         self.parts = sorted({steps[0] for options in self._steps.values() for steps in options})
@@ -79,14 +77,13 @@ class Fields:
         return {name: self._value(sample, name, options) for name, options in self._steps.items()}
 
     def _value(self, sample: Mapping[str, Any], name: str, options: Sequence[Sequence[str]]) -> Any:
-        where = str(sample.get("__key__", ""))
+        location = str(sample.get("__key__", ""))
         for part, *steps in options:
             if steps and isinstance(sample.get(part), bytes):
                 raise DataError(
                     f"the field {name!r} is a value in {part!r}, which is still bytes: decode the "
-                    "parts first, with "
-                    "penstock.media.Decode",
-                    where=where,
+                    "parts first with penstock.media.Decode",
+                    where=location,
                 )
             try:
                 value: Any = sample[part]
@@ -97,56 +94,59 @@ class Fields:
             return value
         has = ", ".join(part for part in sample if not part.startswith("__"))
         raise DataError(
-            f"the field {name!r} is to be {self._map[name]!r}, which is not in this sample; its "
+            f"the field {name!r} maps to {self._map[name]!r}, which is not in this sample; its "
             f"parts are {has}",
-            where=where,
+            where=location,
         )
 
 
 def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
-    """Read how samples are made of their parts."""
-    where = meta.config(Path(folder).expanduser(), dataset_config)
-    found = dict(meta.mapping(meta.read(where), where))
-    code = [str(found["sample_loader"])] if found.get("sample_loader") is not None else []
-    if found.get("part_filter") is not None and not isinstance(found["part_filter"], list):
-        code.append(str(found["part_filter"]))
-    sample_type, foreign = _class(found)
-    named = found.pop("sample_type", None)
+    """Read the description of samples in a prepared folder."""
+    location = meta.config(Path(folder).expanduser(), dataset_config)
+    settings = dict(meta.mapping(meta.read(location), location))
+    code = [str(settings["sample_loader"])] if settings.get("sample_loader") is not None else []
+    if settings.get("part_filter") is not None and not isinstance(settings["part_filter"], list):
+        code.append(str(settings["part_filter"]))
+    sample_type, foreign = _class(settings)
+    named = settings.pop("sample_type", None)
     if named is not None:
         sample_type, more = _class(named)
         foreign += more
     elif sample_type is not None and sample_type.endswith("Webdataset"):
-        sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older way to say it
-    fields = found.pop("field_map", None)
+        sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older spelling
+    fields = settings.pop("field_map", None)
     if fields is not None:
         fields = {
-            str(name): str(how) for name, how in meta.mapping(fields, where, "field_map").items()
+            str(name): str(paths)
+            for name, paths in meta.mapping(fields, location, "field_map").items()
         }
-    subflavors = meta.mapping(found.pop("subflavors", None) or {}, where, "subflavors")
-    options = {name: value for name, value in found.items() if not name.startswith("__")}
-    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(where))
+    subflavors = meta.mapping(settings.pop("subflavors", None) or {}, location, "subflavors")
+    options = {name: value for name, value in settings.items() if not name.startswith("__")}
+    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(location))
 
 
 def _item(value: Any, step: str) -> Any:
     return value[int(step) if isinstance(value, list) else step]
 
 
-def _access(how: str) -> list[str]:
-    """`json[a][b]` as its steps."""
-    part, *rest = how.split("[")
+def _access(path: str) -> list[str]:
+    """Split `json[a][b]` into its steps."""
+    part, *rest = path.split("[")
     if not part or any(
         not step.endswith("]") or "]" in step[:-1] or len(step) < 2 for step in rest
     ):
-        raise ConfigError(f"{how!r} names no part: write 'json', 'json[a]' or 'json[a][0]'")
+        raise ConfigError(
+            f"{path!r} is not a path to a part: write 'json', 'json[a]' or 'json[a][0]'"
+        )
     return [part, *(step[:-1] for step in rest)]
 
 
-def _class(found: Any) -> tuple[str | None, tuple[str, ...]]:
-    """The name of one of Energon's classes; of any other, what would have to be imported."""
-    if not isinstance(found, Mapping):
-        return (str(found), ()) if isinstance(found, str) else (None, ())
+def _class(setting: Any) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of an Energon class, or else the foreign class that it would import."""
+    if not isinstance(setting, Mapping):
+        return (str(setting), ()) if isinstance(setting, str) else (None, ())
     module, name = (
-        str(cast("Mapping[str, Any]", found).get(key, "")) for key in ("__module__", "__class__")
+        str(cast("Mapping[str, Any]", setting).get(key, "")) for key in ("__module__", "__class__")
     )
     if not name:
         return None, ()

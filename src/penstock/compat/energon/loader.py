@@ -1,4 +1,4 @@
-"""The loader of this API over the core's: the same stream, and states that are JSON."""
+"""Energon's loader over Penstock's: the same stream, with states that are JSON."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ State = Mapping[str, Any]
 
 
 class SavableDataLoader:
-    """Iterate to train; `save_state_rank` or `save_state_global` after any step, and restore on any
-    number of ranks. `ps.save` and `ps.restore` take it too, and need no gathering.
+    """Iterate over batches, and save and restore after any step, on any number of ranks.
 
-    `num_workers` of the worker config are threads, which compute ahead and change nothing in the
-    stream. `core` is the core's loader, with `keys()`, `journal`, `stats()` and `set_weights()`.
-    Where there is a GPU, batches are put into page-locked memory.
+    `ps.save` and `ps.restore` accept it too, and need no gathering. `num_workers` of the worker
+    config are threads, which prefetch and do not change the stream. `core` is the Penstock loader,
+    with `keys()`, `journal`, `stats()` and `set_weights()`. With a GPU, batches are in page-locked
+    memory.
+
+    Args:
+        dataset: a dataset of this API.
+        worker_config: replaces the dataset's config, except for its seed.
+        prefetch_factor: batches in flight per worker.
+
+    Raises:
+        ConfigError: for a dataset of another API, or another seed than the dataset's.
 
     >>> import penstock as ps
     >>> loader = get_savable_loader(SavableDataset(ps.from_sequence(range(6)).shuffle().repeat(), endless=True))
@@ -46,24 +54,21 @@ class SavableDataLoader:
     ) -> None:
         if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"get_loader: {type(dataset).__name__} is no dataset of this API; see "
-                "get_train_dataset (ps.Loader is "
-                "for datasets of the core)"
+                f"get_loader: {type(dataset).__name__} is not a dataset of this API: see "
+                "get_train_dataset (use ps.Loader for Penstock datasets)"
             )
         self.dataset, self.worker_config = dataset, worker_config or dataset.worker_config
         if self.worker_config.seed_offset != dataset.worker_config.seed_offset:
             raise ConfigError(
-                f"get_loader: seed_offset={self.worker_config.seed_offset}, but the dataset was "
-                "made with "
-                f"{dataset.worker_config.seed_offset}, which decides; give it where the dataset is "
-                "made"
+                f"get_loader: seed_offset={self.worker_config.seed_offset} differs from the "
+                f"dataset's {dataset.worker_config.seed_offset}: set it where the dataset is made"
             )
         self._prefetch = prefetch_factor
         self.core = self._open(self.worker_config.lane_count())
 
     def _open(self, lanes: int) -> Loader:
         config = self.worker_config
-        rank, world_size = config.place()
+        rank, world_size = config.rank_and_world_size()
         self._lanes = lanes
         length = self.dataset.epoch_length
         return Loader(
@@ -83,97 +88,131 @@ class SavableDataLoader:
         return map(_pinned, self.core) if _has_gpu() else iter(self.core)
 
     def __len__(self) -> int:
-        """Items of a `for` on this rank, where hooks drop and multiply none."""
+        """Return the items of a `for` on this rank, if hooks neither drop nor multiply them."""
         return self.dataset.items(self.worker_config, self._lanes)
 
     # ------------------------------------------------------------ state
 
     def save_state_rank(self) -> dict[str, Any]:
-        """Where this rank stands, after the last item it gave: plain JSON."""
+        """Return the state of this rank after its last item: plain JSON."""
         return self.core.state_dict()
 
     def restore_state_rank(
         self, state: State | Sequence[State], on_mismatch: OnMismatch = "error"
     ) -> None:
-        """Go where a state says, at any time. On another number of ranks, give every rank the list
-        of all states.
+        """Restore a state, at any time; on another world size, pass the states of all ranks.
 
-        A state of another dataset, other weights or another seed is refused with the differences.
+        Args:
+            state: the state of this rank, or the list of all ranks' states.
+            on_mismatch: "error" rejects a state of another dataset, other weights or another seed,
+                and lists the differences; "adopt" continues with this one.
+
+        Raises:
+            StateError: for a value that is not a state, or a state that does not match.
         """
         states = [state] if isinstance(state, Mapping) else list(state)
-        if not states or not all(isinstance(one, Mapping) for one in states):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not states or not all(isinstance(entry, Mapping) for entry in states):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise StateError(
-                "restore_state: give what save_state_rank or save_state_global returned"
+                "restore_state: this is not a state: pass the result of save_state_rank or "
+                "save_state_global"
             )
         lanes = states[0].get("lanes", self._lanes)
         if not isinstance(lanes, int) or lanes == self._lanes:
             self.core.load_state_dict(states, on_mismatch)
             return
-        before, kept = self.core, self._lanes
+        old_core, old_lanes = self.core, self._lanes
         try:
-            opened = self._open(lanes)
+            new_core = self._open(lanes)
             try:
-                opened.load_state_dict(states, on_mismatch)
+                new_core.load_state_dict(states, on_mismatch)
             except BaseException:
-                opened.close()
+                new_core.close()
                 raise
         except BaseException:
-            self._lanes = kept
+            self._lanes = old_lanes
             raise
-        self.core = opened
-        before.close()
+        self.core = new_core
+        old_core.close()
 
     @property
     def rank(self) -> int:
-        """Which share of the data is given here."""
+        """Rank of this loader."""
         return self.core.rank
 
     @property
     def world_size(self) -> int:
-        """How many shares there are."""
+        """World size of this loader."""
         return self.core.world_size
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this rank, for `ps.save`."""
+        """Return the state of this rank, for `ps.save`."""
         return self.save_state_rank()
 
     def load_state_dict(
         self, state: State | Sequence[State], on_mismatch: OnMismatch = "error"
     ) -> None:
-        """Go where a state or those of all ranks say, for `ps.restore`."""
+        """Restore one state or those of all ranks, for `ps.restore`.
+
+        Args:
+            state: one state, or the list of all ranks' states.
+            on_mismatch: as in `restore_state_rank`.
+        """
         self.restore_state_rank(state, on_mismatch)
 
     def with_restored_state_rank(self, state: State | Sequence[State]) -> Self:
-        """This loader, gone where a state says."""
+        """Restore a state, and return this loader.
+
+        Args:
+            state: one state, or the list of all ranks' states.
+
+        Returns:
+            This loader.
+        """
         self.restore_state_rank(state)
         return self
 
     def save_state_global(self, global_dst_rank: int = 0) -> list[dict[str, Any]] | None:
-        """The states of all ranks, on the rank `global_dst_rank`; None on the others. All ranks
-        call it together."""
-        rank, world_size = self.worker_config.place()
+        """Gather the states of all ranks (collective call).
+
+        Args:
+            global_dst_rank: the rank that receives them.
+
+        Returns:
+            The states on `global_dst_rank`, None on other ranks.
+
+        Raises:
+            ConfigError: on several ranks, if torch.distributed is not initialised.
+        """
+        rank, world_size = self.worker_config.rank_and_world_size()
         distributed = _distributed()
         if distributed is None:
             if world_size > 1:
                 raise ConfigError(
                     f"save_state_global on {world_size} ranks needs torch.distributed to be "
-                    "initialised; without, save "
-                    "save_state_rank() of every rank and restore the list of them"
+                    "initialised: initialise it, or save save_state_rank() of every rank and "
+                    "restore their list"
                 )
             return [self.save_state_rank()]
-        found: list[Any] | None = None
+        gathered: list[Any] | None = None
         if distributed.get_rank() == global_dst_rank:
-            found = [None] * distributed.get_world_size()
-        distributed.gather_object((rank, self.save_state_rank()), found, dst=global_dst_rank)
-        # Ranks of one place in the data-parallel group stand at the same position: one state of
-        # each.
-        return None if found is None else [state for _, state in sorted(dict(found).items())]
+            gathered = [None] * distributed.get_world_size()
+        distributed.gather_object((rank, self.save_state_rank()), gathered, dst=global_dst_rank)
+        # Ranks with one data-parallel rank have equal states: keep one of each.
+        return None if gathered is None else [state for _, state in sorted(dict(gathered).items())]
 
     def restore_state_global(
         self, state: Sequence[State] | None, *, src_rank: int | None = None
     ) -> None:
-        """Go where the states of all ranks say. With `src_rank` only that rank has them, and the
-        others get them."""
+        """Restore from the states of all ranks; with `src_rank`, that rank broadcasts them.
+
+        Args:
+            state: the states of all ranks; ignored on ranks other than `src_rank`.
+            src_rank: the only rank that has the states.
+
+        Raises:
+            ConfigError: with `src_rank`, if torch.distributed is not initialised.
+            StateError: if there is no state, or it does not match.
+        """
         if src_rank is not None:
             distributed = _distributed()
             if distributed is None:
@@ -186,11 +225,11 @@ class SavableDataLoader:
             state = sent[0]
         if state is None:
             raise StateError(
-                "restore_state_global: no state; give src_rank= where only one rank has it"
+                "restore_state_global: no state: pass src_rank= if only one rank has it"
             )
         self.restore_state_rank(state)
 
-    # As old releases call them.
+    # Names of old Energon releases.
     save_state, restore_state = save_state_global, restore_state_global
 
     def close(self) -> None:
@@ -216,8 +255,14 @@ def get_savable_loader(
     prefetch_factor: int = 2,
     **options: Any,
 ) -> SavableDataLoader:
-    """A loader that can be saved and restored. `prefetch_factor` pieces of work for each worker are
-    under way."""
+    """Return a loader that can be saved and restored.
+
+    Args:
+        dataset: a dataset of this API.
+        worker_config: as in `SavableDataLoader`.
+        prefetch_factor: batches in flight per worker.
+        options: other settings of Energon; those without effect are accepted, others raise.
+    """
     refuse("get_savable_loader", options)
     return SavableDataLoader(dataset, worker_config, prefetch_factor)
 
@@ -229,17 +274,24 @@ def get_loader(
     prefetch_factor: int = 2,
     **options: Any,
 ) -> SavableDataLoader:
-    """The same as `get_savable_loader`: every loader can be saved."""
+    """Return a `get_savable_loader`: every loader can be saved.
+
+    Args:
+        dataset: a dataset of this API.
+        worker_config: as in `SavableDataLoader`.
+        prefetch_factor: batches in flight per worker.
+        options: other settings of Energon; those without effect are accepted, others raise.
+    """
     refuse("get_loader", options)
     return SavableDataLoader(dataset, worker_config, prefetch_factor)
 
 
 def _distributed() -> Any:
-    """torch.distributed, where it is running."""
+    """Return torch.distributed if it is initialised, else None."""
     if "torch.distributed" not in sys.modules:
         return None
-    found: Any = importlib.import_module("torch.distributed")
-    return found if found.is_available() and found.is_initialized() else None
+    distributed: Any = importlib.import_module("torch.distributed")
+    return distributed if distributed.is_available() and distributed.is_initialized() else None
 
 
 def _has_gpu() -> bool:

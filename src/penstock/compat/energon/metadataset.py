@@ -1,5 +1,7 @@
-"""Metadatasets: YAML files that name datasets, how they are blended, and how they are split. Only
-data is read."""
+"""Metadatasets: YAML files that name datasets, blends and splits.
+
+Only data is read.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from ...sources import meta
 from ...sources.prepared import is_prepared
 
 Bound = tuple[Fraction, bool]
-"""A bound of a range: a share of the samples (True), or a number of them."""
+"""A bound of a range, and whether it is a fraction of the samples instead of a count."""
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A reference to one dataset. `ranges` are applied one after the other, the innermost first."""
+class DatasetReference:
+    """A reference to one dataset; `ranges` apply in order, the innermost first."""
 
     path: Path
     split_part: str
@@ -33,14 +35,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Blend:
-    """Parts drawn from by weight; or, `epochized`, each as many times a pass as its number says."""
+    """Parts drawn by weight; or, if `epochized`, repeated by their numbers in each pass."""
 
     parts: tuple[tuple[Tree, float], ...]
     epochized: bool
-    where: str
+    location: str
 
 
-Tree = Leaf | Blend
+Tree = DatasetReference | Blend
 
 _REFERENCE = {
     "path", "split_part", "subflavor", "subflavors", "dataset_config", "split_config", "subset",
@@ -53,172 +55,185 @@ _LATER = {
 }
 
 
-def parse(path: Any, base: Leaf) -> Tree:
-    """What a path (or a metadataset as a mapping) stands for: one dataset, or a tree of blends."""
+def parse(path: Any, base: DatasetReference) -> Tree:
+    """Resolve a path, or a metadataset as a mapping, to one dataset or a tree of blends.
+
+    Args:
+        path: a prepared folder, a `.jsonl` file, a `.yaml` metadataset, or a mapping.
+        base: settings that the references inherit.
+
+    Raises:
+        ConfigError: for a path that is none of these.
+    """
     if isinstance(path, Mapping):
         return _File("the metadataset", Path(), cast("Mapping[str, Any]", path)).tree(base)
-    where = Path(path).expanduser()
-    if where.suffix in (".yaml", ".yml"):
-        if not where.is_file():
-            raise ConfigError(f"{where}: no such file")
-        return _File(str(where), where.parent, meta.mapping(meta.read(where), where)).tree(base)
-    if where.suffix == ".jsonl" or is_prepared(where):
-        return replace(base, path=where)
+    location = Path(path).expanduser()
+    if location.suffix in (".yaml", ".yml"):
+        if not location.is_file():
+            raise ConfigError(f"{location}: no such file: check the path")
+        return _File(
+            str(location), location.parent, meta.mapping(meta.read(location), location)
+        ).tree(base)
+    if location.suffix == ".jsonl" or is_prepared(location):
+        return replace(base, path=location)
     raise ConfigError(
-        f"{where} is no prepared dataset, no .jsonl file and no metadataset: `energon prepare` "
-        "makes a folder of tars "
-        "one; read other files by ps.read, and give that dataset in place of the path"
+        f"{location} is neither a prepared dataset, a .jsonl file nor a metadataset: run `energon "
+        "prepare` on a folder of tars, or open other files with ps.read and pass that dataset"
     )
 
 
-def leaves(tree: Tree) -> list[Leaf]:
-    """All datasets of a tree, in order."""
+def references(tree: Tree) -> list[DatasetReference]:
+    """Return all datasets of a tree, in order."""
     return (
         [tree]
-        if isinstance(tree, Leaf)
-        else [leaf for part, _ in tree.parts for leaf in leaves(part)]
+        if isinstance(tree, DatasetReference)
+        else [reference for part, _ in tree.parts for reference in references(part)]
     )
 
 
 @dataclass(frozen=True)
 class _File:
-    """One metadataset, whose relative paths are those of its own folder."""
+    """One metadataset file; relative paths start at its folder."""
 
     name: str
     folder: Path
-    found: Mapping[str, Any]
+    content: Mapping[str, Any]
 
-    def tree(self, base: Leaf) -> Tree:
-        kind = str(self.found.get("__class__", "Metadataset"))
+    def tree(self, base: DatasetReference) -> Tree:
+        kind = str(self.content.get("__class__", "Metadataset"))
         if kind not in ("Metadataset", "MetadatasetV2"):
             raise ConfigError(
-                f"{self.name}: a {kind} is not known; Metadataset and MetadatasetV2 are"
+                f"{self.name}: unknown class {kind}: use Metadataset or MetadatasetV2"
             )
-        self._only(self.found, {"__module__", "__class__", "splits"}, "")
-        splits = self._mapping(self.found.get("splits"), "splits")
+        self._require_known_keys(self.content, {"__module__", "__class__", "splits"}, "")
+        splits = self._mapping(self.content.get("splits"), "splits")
         if base.split_part not in splits:
             raise ConfigError(
-                f"{self.name}: there is no split {base.split_part!r}; there are {', '.join(splits)}"
+                f"{self.name}: unknown split {base.split_part!r}; the splits are "
+                f"{', '.join(splits)}"
             )
-        where = f"splits.{base.split_part}"
-        split = self._mapping(splits[base.split_part], where)
+        location = f"splits.{base.split_part}"
+        split = self._mapping(splits[base.split_part], location)
         if kind == "MetadatasetV2":
-            return self._reference(split, base, where)
-        self._only(split, {"datasets"}, where)
-        return self._blend({"blend": split.get("datasets")}, "blend", base, where)
+            return self._reference(split, base, location)
+        self._require_known_keys(split, {"datasets"}, location)
+        return self._blend({"blend": split.get("datasets")}, "blend", base, location)
 
-    def _reference(self, found: Mapping[str, Any], base: Leaf, where: str) -> Tree:
-        """One entry: a path, or a blend in place."""
-        self._only(found, _REFERENCE, where)
-        if found.get("split_part") is not None:
-            base = replace(base, split_part=str(found["split_part"]))
+    def _reference(self, entry: Mapping[str, Any], base: DatasetReference, location: str) -> Tree:
+        """Resolve one entry: a path, or a blend in place."""
+        self._require_known_keys(entry, _REFERENCE, location)
+        if entry.get("split_part") is not None:
+            base = replace(base, split_part=str(entry["split_part"]))
         for name in ("dataset_config", "split_config"):
-            if found.get(name) is not None:
-                base = replace(base, **{name: str(found[name])})
-        # What is said outside goes over what is said inside.
-        inner = self._mapping(found.get("subflavors") or {}, f"{where}.subflavors")
-        if found.get("subflavor") is not None:  # one label, as old files have it
-            inner = {"__subflavor__": found["subflavor"], **inner}
+            if entry.get(name) is not None:
+                base = replace(base, **{name: str(entry[name])})
+        # Outer labels override inner ones.
+        inner = self._mapping(entry.get("subflavors") or {}, f"{location}.subflavors")
+        if entry.get("subflavor") is not None:  # single label of old files
+            inner = {"__subflavor__": entry["subflavor"], **inner}
         base = replace(base, subflavors={**inner, **base.subflavors})
-        if "shuffle_over_epochs_multiplier" in found:
-            base = replace(base, multiplier=self._multiplied(base.multiplier, found, where))
-        if found.get("subset") is not None:
+        if "shuffle_over_epochs_multiplier" in entry:
+            base = replace(base, multiplier=self._multiplied(base.multiplier, entry, location))
+        if entry.get("subset") is not None:
             base = replace(
-                base, ranges=(self._range(found["subset"], f"{where}.subset"), *base.ranges)
+                base, ranges=(self._range(entry["subset"], f"{location}.subset"), *base.ranges)
             )
-        which = [
-            name for name in ("path", "blend", "blend_epochized") if found.get(name) is not None
+        kinds = [
+            name for name in ("path", "blend", "blend_epochized") if entry.get(name) is not None
         ]
-        if len(which) != 1:
+        if len(kinds) != 1:
             raise ConfigError(
-                f"{self.name}, {where}: one of path, blend and blend_epochized, not "
-                f"{which or 'none'}"
+                f"{self.name}, {location}: give exactly one of path, blend and blend_epochized, "
+                f"not {kinds or 'none'}"
             )
-        if which != ["path"]:
-            self._relative(base, where)
-            return self._blend(found, cast(Any, which[0]), base, where)
-        path = str(found["path"])
+        if kinds != ["path"]:
+            self._require_fractions(base, location)
+            return self._blend(entry, cast(Any, kinds[0]), base, location)
+        path = str(entry["path"])
         if "://" in path:
             raise ConfigError(
-                f"{self.name}, {where}: {without_secrets(path)} is not on this machine, and cannot "
-                "be read yet"
+                f"{self.name}, {location}: {without_secrets(path)} is remote, which is not "
+                "supported: copy it to local disk"
             )
         try:
             tree = parse(self.folder / Path(path).expanduser(), base)
         except ConfigError as error:
-            raise ConfigError(f"{self.name}, {where}: {error}") from error
+            raise ConfigError(f"{self.name}, {location}: {error}") from error
         if isinstance(tree, Blend):
-            self._relative(base, where)
+            self._require_fractions(base, location)
         return tree
 
-    def _relative(self, base: Leaf, where: str) -> None:
-        """Numbers of samples count those of one dataset."""
+    def _require_fractions(self, base: DatasetReference, location: str) -> None:
+        """Raise if a range over several datasets is a count instead of a fraction."""
         if any(
             not share for bounds in base.ranges for _, share in (bound for bound in bounds if bound)
         ):
             raise ConfigError(
-                f"{self.name}, {where}: a subset of several datasets is given in percent; numbers "
-                "of samples are "
-                "allowed for one dataset only"
+                f"{self.name}, {location}: a subset of several datasets counts samples: give it in "
+                "percent, or name it at each dataset"
             )
 
     def _blend(
         self,
-        found: Mapping[str, Any],
+        section: Mapping[str, Any],
         kind: Literal["blend", "blend_epochized"],
-        base: Leaf,
-        where: str,
+        base: DatasetReference,
+        location: str,
     ) -> Blend:
-        number, entries = (
+        share_key, entries = (
             {"blend": "weight", "blend_epochized": "repetitions"}[kind],
-            found.get(kind),
+            section.get(kind),
         )
         if not isinstance(entries, list) or not entries:
-            raise ConfigError(f"{self.name}, {where}: {kind} must be a list of datasets")
+            raise ConfigError(f"{self.name}, {location}: {kind} must be a list of datasets")
         parts = list[tuple[Tree, float]]()
         for i, entry in enumerate(cast("list[Any]", entries)):
-            at = f"{where}.{kind}[{i}]"
-            one = self._mapping(entry, at)
-            other = {"weight": "repetitions", "repetitions": "weight"}[number]
-            if other in one:
+            entry_where = f"{location}.{kind}[{i}]"
+            item = self._mapping(entry, entry_where)
+            wrong_key = {"weight": "repetitions", "repetitions": "weight"}[share_key]
+            if wrong_key in item:
                 raise ConfigError(
-                    f"{self.name}, {at}: {other} has no meaning in a {kind}; give {number}"
+                    f"{self.name}, {entry_where}: {wrong_key} has no meaning in a {kind}: give "
+                    f"{share_key}"
                 )
-            share = one.get(number, 1)
+            share = item.get(share_key, 1)
             if (
                 isinstance(share, bool)
                 or not isinstance(share, int | float)
                 or not 0 < share < float("inf")
             ):
-                raise ConfigError(f"{self.name}, {at}: {number} is {share!r}; a number above 0")
-            parts.append((self._reference(one, base, at), share))
-        return Blend(tuple(parts), kind == "blend_epochized", f"{self.name}, {where}")
+                raise ConfigError(
+                    f"{self.name}, {entry_where}: {share_key} is {share!r}: give a number above 0"
+                )
+            parts.append((self._reference(item, base, entry_where), share))
+        return Blend(tuple(parts), kind == "blend_epochized", f"{self.name}, {location}")
 
-    def _multiplied(self, outer: int | None, found: Mapping[str, Any], where: str) -> int | None:
-        own = found["shuffle_over_epochs_multiplier"]
-        if own is None or outer is None:
+    def _multiplied(self, outer: int | None, entry: Mapping[str, Any], location: str) -> int | None:
+        inner = entry["shuffle_over_epochs_multiplier"]
+        if inner is None or outer is None:
             return None
-        if isinstance(own, bool) or not isinstance(own, int) or (own < 1 and own != -1):
+        if isinstance(inner, bool) or not isinstance(inner, int) or (inner < 1 and inner != -1):
             raise ConfigError(
-                f"{self.name}, {where}: shuffle_over_epochs_multiplier is {own!r}; 1 or more, or "
-                "null"
+                f"{self.name}, {location}: shuffle_over_epochs_multiplier is {inner!r}: give 1 or "
+                "more, or null"
             )
-        return -1 if -1 in (own, outer) else own * outer
+        return -1 if -1 in (inner, outer) else inner * outer
 
-    def _range(self, found: Any, where: str) -> tuple[Bound, Bound | None]:
-        """Start and stop; a stop of None is the end."""
-        inner = self._mapping(found, where)
-        self._only(inner, {"range"}, where)
+    def _range(self, entry: Any, location: str) -> tuple[Bound, Bound | None]:
+        """Return start and stop; a stop of None is the end."""
+        inner = self._mapping(entry, location)
+        self._require_known_keys(inner, {"range"}, location)
         bounds = inner.get("range")
         if not isinstance(bounds, list) or len(cast("list[Any]", bounds)) != 2:
             raise ConfigError(
-                f"{self.name}, {where}: range is a list of two, such as [0%, 80%] or [100, end]"
+                f"{self.name}, {location}: range is not a list of two: write [0%, 80%] or [100, "
+                "end]"
             )
         start, stop = cast("Sequence[Any]", bounds)
-        return self._bound(start, where), None if stop == "end" else self._bound(stop, where)
+        return self._bound(start, location), None if stop == "end" else self._bound(stop, location)
 
-    def _bound(self, found: Any, where: str) -> Bound:
-        text = str(found).strip()
+    def _bound(self, value: Any, location: str) -> Bound:
+        text = str(value).strip()
         try:
             bound = (
                 (Fraction(text[:-1]) / 100, True)
@@ -229,22 +244,23 @@ class _File:
             bound = (Fraction(-1), False)
         if bound[0] < 0 or (bound[1] and bound[0] > 1):
             raise ConfigError(
-                f"{self.name}, {where}: {found!r} is no bound; give 0% to 100%, a number, or 'end'"
+                f"{self.name}, {location}: {value!r} is not a bound: give 0% to 100%, a number, or "
+                "'end'"
             )
         return bound
 
-    def _mapping(self, found: Any, where: str) -> Mapping[str, Any]:
-        if not isinstance(found, Mapping):
+    def _mapping(self, value: Any, location: str) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
             raise ConfigError(
-                f"{self.name}, {where}: must be a mapping, it is a {type(found).__name__}"
+                f"{self.name}, {location}: must be a mapping, not a {type(value).__name__}"
             )
-        return {str(key): value for key, value in cast("Mapping[Any, Any]", found).items()}
+        return {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
 
-    def _only(self, found: Mapping[str, Any], known: set[str], where: str) -> None:
-        for name in found:
+    def _require_known_keys(self, table: Mapping[str, Any], known: set[str], location: str) -> None:
+        for name in table:
             if name in _LATER:
                 raise ConfigError(
-                    f"{self.name}, {where}: {name!r} ({_LATER[name]}) is not supported yet"
+                    f"{self.name}, {location}: {name!r} ({_LATER[name]}) is not supported yet"
                 )
             if name not in known:
-                raise ConfigError(f"{self.name}, {where or 'at the top'}: unknown key {name!r}")
+                raise ConfigError(f"{self.name}, {location or 'at the top'}: unknown key {name!r}")

@@ -1,4 +1,4 @@
-"""How samples are made of what is read, and in which order."""
+"""Sample construction and order of one dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...sources import prepared
 from . import form
 from .config import SampleDecoder
-from .metadataset import Bound, Leaf
+from .metadataset import Bound, DatasetReference
 
 Encoder = tasks.TaskEncoder[Any, Any, Any, Any]
 
@@ -28,37 +28,37 @@ _STEPS = (
 
 _OPTIONS = {"part_filter", "sample_loader", "split_config", "subflavor"}  # of a dataset.yaml
 
-KEEP = object()  # stands for "as the encoder says": None is a choice
+KEEP = object()  # sentinel for "as in the encoder", since None is a valid choice
 
 
 @dataclass(frozen=True)
 class Order:
-    """The settings that ask for an order."""
+    """The settings that choose a shuffle."""
 
     buffer: int | None
     rows: int | None
     windows: int | None
 
     def __post_init__(self) -> None:
-        for name, value, least in (
+        for name, value, minimum in (
             ("shuffle_buffer_size", self.buffer, 0),
             ("max_samples_per_sequence", self.rows, 1),
             ("parallel_shard_iters", self.windows, 1),
         ):
-            if value is not None and value < least:
-                raise ConfigError(f"{name}={value}: at least {least}, or None")
+            if value is not None and value < minimum:
+                raise ConfigError(f"{name}={value}: give at least {minimum}, or None")
 
-    def over(self, samples: Dataset, multiplier: int | None) -> Dataset:
-        """One leaf, in the order asked for."""
+    def apply(self, samples: Dataset, multiplier: int | None) -> Dataset:
+        """Shuffle one dataset as set."""
         if multiplier is None:
             return (
                 samples.shuffle_buffer(self.buffer) if self.buffer and self.buffer > 1 else samples
             )
         if multiplier < 1:
             raise ConfigError(
-                f"shuffle_over_epochs_multiplier={multiplier}: a number of passes, or None; "
-                "drawing with replacement "
-                "(-1) is not supported, for it shows some samples often and some never"
+                f"shuffle_over_epochs_multiplier={multiplier}: give a number of passes, or None; "
+                "sampling with replacement (-1) is not supported, since it repeats some samples "
+                "and omits others"
             )
         samples = samples.repeat(multiplier) if multiplier > 1 else samples
         if self.rows is None:
@@ -69,7 +69,7 @@ class Order:
 
 
 class Reading:
-    """How samples are made of what is read."""
+    """Make samples from the rows of a dataset."""
 
     def __init__(
         self,
@@ -83,9 +83,8 @@ class Reading:
             if hasattr(self.encoder, name):
                 raise ConfigError(
                     f"{type(self.encoder).__name__} defines {name}(), which is never called here: "
-                    "the core builds the "
-                    "pipeline; blend what get_train_dataset gives by BlendDataset, MixBatchDataset "
-                    "and the like"
+                    "Penstock builds the pipeline; blend results of get_train_dataset with "
+                    "BlendDataset or MixBatchDataset"
                 )
         decoder = (
             getattr(encoder, "decoder", SampleDecoder())
@@ -96,46 +95,54 @@ class Reading:
         self.sample_type, self.sample_loader = sample_type, sample_loader
 
     def one_to_one(self, packing_buffer_size: int | None) -> bool:
-        """Whether samples become batches one by one, so that their number is known beforehand."""
+        """Return whether samples become batches one by one, so that their number is known."""
         return packing_buffer_size is None and not self.encoder.defines("batch_group_criterion")
 
-    def leaf(self, ref: Leaf) -> Dataset:
-        """The samples of one dataset, in the order of its data."""
+    def open_samples(self, ref: DatasetReference) -> Dataset:
+        """Return the samples of one dataset, in the order of its data."""
         if ref.path.suffix == ".jsonl":
-            made, crude = (
-                _Made(ref, self.decode, tasks.CrudeSample, None),
+            make_sample, crude = (
+                _MakeSample(ref, self.decode, tasks.CrudeSample, None),
                 prepared.open_jsonl(ref.path),
             )
-            return _cut(Dataset(Read(crude, crude.name)), ref).with_source(made)
-        shape = form.load(ref.path, ref.dataset_config)
-        kind = self.sample_type or _type_of(shape)
+            return _take_subset(Dataset(Read(crude, crude.name)), ref).with_source(make_sample)
+        description = form.load(ref.path, ref.dataset_config)
+        sample_type = self.sample_type or _type_of(description)
         fields = (
-            self.sample_loader if self.sample_loader or kind is tasks.CrudeSample else shape.fields
+            self.sample_loader
+            if self.sample_loader or sample_type is tasks.CrudeSample
+            else description.fields
         )
-        columns = fields.parts if isinstance(fields, form.Fields) else shape.parts
-        unknown = sorted(shape.options.keys() - _OPTIONS)
+        columns = fields.parts if isinstance(fields, form.Fields) else description.parts
+        unknown = sorted(description.options.keys() - _OPTIONS)
         if unknown:
             raise ConfigError(
-                f"{shape.where}: {unknown[0]} is not supported; name a file without it as "
-                "dataset_config"
+                f"{description.location}: {unknown[0]} is not supported: pass a dataset_config "
+                "file without it"
             )
         label = (
-            {"__subflavor__": shape.options["subflavor"]} if "subflavor" in shape.options else {}
+            {"__subflavor__": description.options["subflavor"]}
+            if "subflavor" in description.options
+            else {}
         )
-        split_config = ref.split_config or shape.options.get("split_config")
+        split_config = ref.split_config or description.options.get("split_config")
         source = prepared.load(ref.path, split_config).open(ref.split_part, columns)
-        made = _Made(
-            ref, self.decode, kind, fields, {**label, **shape.subflavors, **ref.subflavors}
+        make_sample = _MakeSample(
+            ref,
+            self.decode,
+            sample_type,
+            fields,
+            {**label, **description.subflavors, **ref.subflavors},
         )
-        return _cut(Dataset(Read(source, source.name)), ref).with_source(made)
+        return _take_subset(Dataset(Read(source, source.name)), ref).with_source(make_sample)
 
 
-class _Made:
-    """A sample of what was read."""
+class _MakeSample:
+    """Make a sample of one row."""
 
     def __init__(
         self,
-        ref: Leaf,
+        ref: DatasetReference,
         decode: Callable[[Mapping[str, Any]], dict[str, Any]] | None,
         kind: Any,
         fields: Callable[[dict[str, Any]], Mapping[str, Any]] | None,
@@ -149,7 +156,7 @@ class _Made:
         parts = dict(read) if self.decode is None else self.decode(read)
         key, shard = parts["__key__"], parts.pop("__shard__", None)
         files = tuple(f"{key}.{name}" for name in parts if not name.startswith("__"))
-        known = {
+        bookkeeping = {
             "__key__": key,
             "__restore_key__": (source, epoch, index),
             "__subflavors__": dict(self.subflavors),
@@ -159,41 +166,41 @@ class _Made:
                 ),
             ),
         }
-        found = parts if self.fields is None else self.fields(parts)
+        fields = parts if self.fields is None else self.fields(parts)
         if self.kind is tasks.CrudeSample:
-            return tasks.CrudeSample({**found, **known})
-        return self.kind(**{**known, **found})
+            return tasks.CrudeSample({**fields, **bookkeeping})
+        return self.kind(**{**bookkeeping, **fields})
 
 
-def _type_of(shape: form.Form) -> Any:
-    name = shape.sample_type or (
-        "CrudeSample" if shape.field_map is None and not shape.code else None
+def _type_of(description: form.Form) -> Any:
+    name = description.sample_type or (
+        "CrudeSample" if description.field_map is None and not description.code else None
     )
-    kind = getattr(tasks, name, None) if name in tasks.__all__ else None
+    sample_type = getattr(tasks, name, None) if name in tasks.__all__ else None
     if name in ("CrudeWebdataset", "CrudeSample"):
         return tasks.CrudeSample
-    if not isinstance(kind, type) or not issubclass(kind, tasks.Sample):
+    if not isinstance(sample_type, type) or not issubclass(sample_type, tasks.Sample):
         raise ConfigError(
-            f"{shape.where}: samples of type {name or ', '.join(shape.code)} are not known here; "
-            "give sample_type="
+            f"{description.location}: unknown sample type {name or ', '.join(description.code)}: "
+            "pass sample_type="
         )
-    return kind
+    return sample_type
 
 
-def _cut(samples: Dataset, ref: Leaf) -> Dataset:
-    """The subset that a reference asks for."""
+def _take_subset(samples: Dataset, ref: DatasetReference) -> Dataset:
+    """Take the subset that a reference names."""
     for start, stop in ref.ranges:
         n = len(samples)
-        samples = samples[_place(start, n) : n if stop is None else _place(stop, n)]
+        samples = samples[_bound_index(start, n) : n if stop is None else _bound_index(stop, n)]
         if not len(samples):
             raise ConfigError(
-                f"{ref.path}: the subset of its split {ref.split_part!r} holds no sample"
+                f"{ref.path}: the subset of its split {ref.split_part!r} is empty: widen its range"
             )
     return samples
 
 
-def _place(bound: Bound, n: int) -> int:
+def _bound_index(bound: Bound, n: int) -> int:
     share, relative = bound
     if not relative and share > n:
-        raise ConfigError(f"a subset reaches to sample {share}, but there are {n}")
+        raise ConfigError(f"a subset reaches sample {share}, but there are {n}: lower its range")
     return int(share * n) if relative else int(share)

@@ -1,4 +1,4 @@
-"""Hooks that draw from the generators of the process."""
+"""Hooks that draw from the global generators of the process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ def stateless(
     fn: None = None, *, restore_seeds: bool = False, **options: Any
 ) -> Callable[[F], F]: ...
 def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
-    """Leaves a hook as it is: every hook can be resumed here. With `restore_seeds`, `random`,
-    `np.random` and `torch` (on the CPU) begin from a seed of the sample within the hook, and go on
-    as before after it.
+    """Return a hook unchanged, or with seeded global generators; every hook can resume here.
 
-    These generators belong to the whole process, so such hooks run one at a time, and what another
-    thread draws at the same moment disturbs both. `self.rng` has neither cost.
+    With `restore_seeds`, `random`, `np.random` and `torch` (on the CPU) start from a seed of the
+    sample within the hook, and are restored after it. These generators belong to the whole process:
+    such hooks run one at a time, and a concurrent draw of another thread disturbs both. `self.rng`
+    has neither cost.
+
+    Args:
+        fn: the hook.
+        restore_seeds: whether to seed the global generators.
+        options: other settings of Energon.
 
     >>> @stateless
     ... def cook(sample):
@@ -43,7 +48,7 @@ def _same(fn: F) -> F:
 
 
 def _seeded(fn: Any) -> Any:
-    """The same hook, in a block of its own seed."""
+    """Run a hook in a block with its own seed."""
 
     @wraps(fn)
     def one(*args: Any, **options: Any) -> Any:
@@ -52,13 +57,13 @@ def _seeded(fn: Any) -> Any:
 
     @wraps(fn)
     def several(*args: Any, **options: Any) -> Iterator[Any]:
-        found, skipped = list[Any](), None
+        results, skipped = list[Any](), None
         with machine.seeded_globals(_seed()):
             try:
-                found.extend(fn(*args, **options))
-            except Skip as skip:  # what was given before stays
+                results.extend(fn(*args, **options))
+            except Skip as skip:  # keep the earlier results
                 skipped = skip
-        yield from found
+        yield from results
         if skipped:
             raise skipped
 

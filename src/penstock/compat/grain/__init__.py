@@ -1,7 +1,7 @@
 """Grain's dataset API over Penstock: `import penstock.compat.grain as grain`.
 
 Names, defaults and options are Grain's; order, state and speed are Penstock's. `order="grain"`,
-given where a pipeline begins, reproduces Grain's own order too.
+passed to the source of a pipeline, reproduces Grain's own order too.
 
 >>> import penstock.compat.grain as grain
 >>> ds = grain.MapDataset.range(10).seed(42).shuffle().map(lambda x: x * x).to_iter_dataset().batch(5)

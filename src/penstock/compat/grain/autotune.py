@@ -1,4 +1,4 @@
-"""Buffer and worker numbers from the size of elements and the memory there is for them."""
+"""Choose buffer sizes and worker counts from element sizes and a memory budget."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from .base import Base
 from .map_dataset import MapDataset
 from .options import MultiprocessingOptions, ReadOptions
 
-_MOST = 1000  # elements in a buffer
+_MAX_BUFFER = 1000  # elements
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class PerformanceConfig:
-    """What `pick_performance_config` found. The numbers depend on the machine; elements and their
-    order do not."""
+    """Result of `pick_performance_config`; it depends on the machine, the elements do not."""
 
     read_options: ReadOptions
     multiprocessing_options: MultiprocessingOptions
@@ -34,41 +33,49 @@ def pick_performance_config(
     max_buffer_size: int | None = None,
     samples_to_check: int = 5,
 ) -> PerformanceConfig:
-    """Read options and workers such that what is made ahead fits into `ram_budget_mb`.
+    """Choose read options and workers such that prefetched elements fit into memory.
 
-    Looks at the size of a few elements, read one by one. Half of the budget is for elements that
-    are read ahead (at most `max_buffer_size`, 1,000 without it), half for workers (at most
-    `max_workers`, one for each core without it). There is always room for one of each, however
-    large an element is.
+    Measures a few elements, read one by one. Half of the budget is for elements that threads read
+    ahead, half for workers. There is always room for one of each, however large an element is.
+
+    Args:
+        ds: the dataset.
+        ram_budget_mb: memory budget in MiB; unlimited by default.
+        max_workers: maximum number of workers; one per core by default.
+        max_buffer_size: maximum number of elements read ahead; 1,000 by default.
+        samples_to_check: number of elements to measure.
+
+    Raises:
+        ConfigError: for a budget of 0 or less.
 
     >>> import numpy as np
     >>> images = MapDataset.source([np.zeros(1 << 20)] * 3)
     >>> pick_performance_config(images, ram_budget_mb=1024, max_workers=4, max_buffer_size=100)
     PerformanceConfig(read_options=ReadOptions(num_threads=16, prefetch_buffer_size=64), \
-multiprocessing_options=MultiprocessingOptions(num_workers=4, per_worker_buffer_size=1))
+    multiprocessing_options=MultiprocessingOptions(num_workers=4, per_worker_buffer_size=1))
     """
     if ram_budget_mb is not None and ram_budget_mb <= 0:
-        raise ConfigError(f"ram_budget_mb={ram_budget_mb}: more than 0")
-    buffer, workers = max_buffer_size or _MOST, max_workers or cores()
+        raise ConfigError(f"ram_budget_mb={ram_budget_mb}: give a number above 0")
+    buffer, workers = max_buffer_size or _MAX_BUFFER, max_workers or cores()
     size = _mean_size(ds, samples_to_check)
     if size and ram_budget_mb is not None:
-        fits = max(1, int(ram_budget_mb * _MIB / 2 / size))
-        buffer, workers = min(buffer, fits), min(workers, fits)
+        capacity = max(1, int(ram_budget_mb * _MIB / 2 / size))
+        buffer, workers = min(buffer, capacity), min(workers, capacity)
     return PerformanceConfig(
         ReadOptions(prefetch_buffer_size=buffer), MultiprocessingOptions(num_workers=workers)
     )
 
 
 def _mean_size(ds: Base, samples: int) -> float:
-    """Bytes of an element; 0 where there is none."""
+    """Return the mean number of bytes of an element; 0 without elements."""
     if isinstance(ds, MapDataset):
-        many = min(samples, len(ds))
-        found = [ds[i * (len(ds) // many)] for i in range(many)]
+        count = min(samples, len(ds))
+        elements = [ds[i * (len(ds) // count)] for i in range(count)]
     else:
         it = iter(ds.core)
-        found = list(islice(it, samples))
+        elements = list(islice(it, samples))
         it.close()
-    sizes = [_size(element) for element in found if element is not None]
+    sizes = [_size(element) for element in elements if element is not None]
     return sum(sizes) / len(sizes) if sizes else 0.0
 
 

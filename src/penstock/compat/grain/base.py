@@ -1,4 +1,4 @@
-"""What both kinds of dataset have in common."""
+"""Base class of both kinds of dataset."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .transforms import Batch, Filter, FlatMap, Map, MapWithIndex, RandomMap, Tr
 
 
 class Base(ABC):
-    """A dataset of Penstock (`core`), the order it runs in and the seeds in force."""
+    """A dataset: the Penstock dataset (`core`), its order and its seeds."""
 
     def __class_getitem__(cls, element: Any) -> GenericAlias:
-        """`MapDataset[int]`, in annotations."""
+        """Support `MapDataset[int]` in annotations."""
         return GenericAlias(cls, element)
 
     def __init__(self, core: Dataset, lineage: Lineage) -> None:
@@ -28,29 +28,29 @@ class Base(ABC):
 
     @abstractmethod
     def stream(self) -> Any:
-        """The dataset as an `IterDataset`."""
+        """Return the dataset as an `IterDataset`."""
 
     @abstractmethod
     def map(self, transform: Map | Callable[[Any], Any]) -> Any:
-        """`transform` of every element."""
+        """Apply `transform` to every element."""
 
     @abstractmethod
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> Any:
-        """`transform(i, element)` of every element."""
+        """Apply `transform(i, element)` to every element."""
 
     @abstractmethod
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
     ) -> Any:
-        """`transform(element, rng)` of every element."""
+        """Apply `transform(element, rng)` to every element."""
 
     @abstractmethod
     def filter(self, transform: Filter | Callable[[Any], Any]) -> Any:
-        """The elements for which `transform` is true."""
+        """Keep the elements for which `transform` is true."""
 
     @abstractmethod
     def flat_map(self, transform: FlatMap) -> Any:
-        """The elements that `transform.flat_map` gives for each."""
+        """Replace each element by those of `transform.flat_map`."""
 
     @abstractmethod
     def batch(
@@ -60,10 +60,17 @@ class Base(ABC):
         drop_remainder: bool = False,
         batch_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> Any:
-        """Groups of neighbours."""
+        """Batch consecutive elements."""
 
     def apply(self, transformations: Transformation | Sequence[Transformation]) -> Self:
-        """The transformations, one after the other."""
+        """Apply transformations in order.
+
+        Args:
+            transformations: one transformation or several.
+
+        Raises:
+            ConfigError: for a value that is not a transformation.
+        """
         out: Any = self
         for transform in (
             transformations if isinstance(transformations, Sequence) else [transformations]
@@ -83,10 +90,10 @@ class Base(ABC):
                     out = out.flat_map(transform)
                 case _:
                     raise ConfigError(
-                        f"apply: {transform!r} is no transformation; use .map(...) for functions"
+                        f"apply: {transform!r} is not a transformation: use .map(...) for functions"
                     )
         return out
 
     def pipe(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """`func(self, ...)`."""
+        """Return `func(self, ...)`."""
         return func(self, *args, **kwargs)

@@ -1,8 +1,7 @@
-"""Checkpoints by Orbax: `mngr.save(step, args=checkpoint.CheckpointSave(it))`, and in place back
-again.
+"""Checkpoints by Orbax: `mngr.save(step, args=checkpoint.CheckpointSave(it))`.
 
-Each process writes its own file, `STEP/default/process_0-of-1.json`. Orbax is imported when one of
-the names is asked for; the classes are then known to it.
+Each process writes its own file, `STEP/default/process_0-of-1.json`; restoring works in place.
+Orbax is imported on first access to one of the names, which registers the classes with it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointHandler:
-    """What Orbax calls to save and restore an iterator."""
+    """Checkpoint handler that Orbax calls to save and restore an iterator."""
 
     def save(self, directory: Any, item: Any = None, args: Any = None) -> None:
         """Write the iterator's state into the folder."""
@@ -28,33 +27,38 @@ class CheckpointHandler:
         (directory / _file()).write_text(json.dumps(it.get_state(), indent=4))
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
-        """Put the iterator where the state in the folder says, and return it."""
+        """Restore the iterator from the folder, and return it.
+
+        Raises:
+            StateError: if the file of this process is missing or corrupted.
+        """
         it = args.item if item is None else item
         file = directory / _file()
         if not file.exists():
-            found = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+            present = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
             raise StateError(
-                f"{directory}: there is no {file.name}, but {found}; a checkpoint is restored by "
-                "as many processes as "
-                "wrote it"
+                f"{directory}: {file.name} is missing, found {present}: restore with the number of "
+                "processes that wrote the checkpoint"
             )
         try:
             state = json.loads(file.read_text())
         except ValueError as error:
-            raise StateError(f"{file}: not a whole JSON file ({error})") from error
+            raise StateError(
+                f"{file}: not a complete JSON file ({error}): use an earlier checkpoint"
+            ) from error
         it.set_state(state)
         it.start_prefetch()
         return it
 
     def finalize(self, directory: Any) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the handler has no resources."""
 
     @classmethod
     def typestr(cls) -> str:
-        """The name under which Orbax notes the handler."""
+        """Return the name of the handler in Orbax's metadata."""
         return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -67,23 +71,23 @@ def _file() -> str:
 
 @cache
 def _arguments() -> dict[str, Any]:
-    """The argument classes, known to Orbax."""
+    """Return the argument classes, registered with Orbax."""
     try:
         import orbax.checkpoint as ocp  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise missing_extra("orbax-checkpoint", "jax", "checkpointing with Orbax") from error
     args: Any = ocp.args
-    found = dict[str, Any]()
+    classes = dict[str, Any]()
     for name, doc, use in (
         ("CheckpointSave", "Saves an iterator.", {"for_save": True}),
         ("CheckpointRestore", "Restores an iterator in place.", {"for_restore": True}),
     ):
-        made = make_dataclass(
+        arguments = make_dataclass(
             name, [("item", Any)], bases=(args.CheckpointArgs,), namespace={"__doc__": doc}
         )
-        made.__module__ = __name__
-        found[name] = args.register_with_handler(CheckpointHandler, **use)(made)
-    return found
+        arguments.__module__ = __name__
+        classes[name] = args.register_with_handler(CheckpointHandler, **use)(arguments)
+    return classes
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,4 @@
-"""`DataLoader` and its samplers: a source, an order and operations in one call, over the dataset
-API."""
+"""`DataLoader` and its samplers: a source, an order and operations in one call."""
 
 from __future__ import annotations
 
@@ -19,10 +18,16 @@ from .transforms import Batch, Transformation
 
 @dataclass(frozen=True)
 class IndexSampler:
-    """The records of a shard, shuffled anew in every epoch if `shuffle` (with a `seed`); endless
-    without `num_epochs`.
+    """Sample the records of a shard, shuffled per epoch if `shuffle`.
 
-    A shard is one stretch of the records. `seed` is also that of random operations.
+    A shard is one contiguous range of records. `seed` also seeds random operations.
+
+    Args:
+        num_records: number of records of the source.
+        shard_options: the shard to read.
+        shuffle: whether to shuffle; requires `seed`.
+        num_epochs: number of passes; endless by default.
+        seed: seed of the order and of random operations.
 
     >>> loader = DataLoader(data_source=range(6), sampler=IndexSampler(6, ShardOptions(1, 2), num_epochs=2))
     >>> list(loader)
@@ -37,16 +42,16 @@ class IndexSampler:
 
     def __post_init__(self) -> None:
         if self.num_records < 1 or (self.num_epochs is not None and self.num_epochs < 1):
-            raise ConfigError(f"{self}: at least one record, and one epoch")
+            raise ConfigError(f"{self}: give at least one record, and one epoch")
         if self.shuffle and self.seed is None:
-            raise ConfigError(f"{self}: shuffling needs a seed")
+            raise ConfigError(f"{self}: shuffling needs a seed: pass seed=")
 
     def records(self, source: MapDataset, shard: ShardOptions) -> MapDataset:
-        """The records of `source` in this order."""
-        size, more = divmod(self.num_records, shard.shard_count)
-        more = 0 if shard.drop_remainder else more
-        start = shard.shard_index * size + min(shard.shard_index, more)
-        ds = source[start : start + size + (shard.shard_index < more)]
+        """Return the records of `source` in this order."""
+        size, remainder = divmod(self.num_records, shard.shard_count)
+        remainder = 0 if shard.drop_remainder else remainder
+        start = shard.shard_index * size + min(shard.shard_index, remainder)
+        ds = source[start : start + size + (shard.shard_index < remainder)]
         ds = ds if self.seed is None else ds.seed(self.seed)
         ds = ds.shuffle(self.seed) if self.shuffle else ds
         return ds.repeat(self.num_epochs)
@@ -54,7 +59,7 @@ class IndexSampler:
 
 @dataclass(frozen=True)
 class SequentialSampler:
-    """The records of a shard once, in order: every `shard_count`-th of them.
+    """Sample the records of a shard once, in order: every `shard_count`-th record.
 
     >>> list(DataLoader(data_source=range(6), sampler=SequentialSampler(6, ShardOptions(1, 2))))
     [1, 3, 5]
@@ -66,22 +71,34 @@ class SequentialSampler:
 
     def __post_init__(self) -> None:
         if self.num_records < 1:
-            raise ConfigError(f"{self}: at least one record")
+            raise ConfigError(f"{self}: give at least one record")
 
     def records(self, source: MapDataset, shard: ShardOptions) -> MapDataset:
-        """The records of `source` in this order."""
-        most = self.num_records - (
+        """Return the records of `source` in this order."""
+        stop = self.num_records - (
             self.num_records % shard.shard_count if shard.drop_remainder else 0
         )
-        ds = source[shard.shard_index : most : shard.shard_count]
+        ds = source[shard.shard_index : stop : shard.shard_count]
         return ds if self.seed is None else ds.seed(self.seed)
 
 
 class DataLoader:
-    """Records of a source in the order of a sampler, through operations; iterators have a state.
+    """Read records in the order of a sampler, through operations; iterators have a state.
 
-    `worker_count` threads compute ahead, `worker_buffer_size` elements each. `shard_options` go
-    before the sampler's. `order="grain"` gives Grain's order. The result is a dataset, `.dataset`.
+    `order="grain"` uses Grain's order. The result is a dataset, `.dataset`.
+
+    Args:
+        data_source: an object with `len` and `[i]`.
+        sampler: the order.
+        operations: transformations of the records.
+        worker_count: threads that prefetch.
+        worker_buffer_size: elements in flight per worker.
+        shard_options: the shard to read, in place of the sampler's.
+        read_options: threads that read.
+        order: "penstock" or "grain".
+
+    Raises:
+        ConfigError: for another sampler, or one with more records than the source.
 
     >>> sampler = IndexSampler(num_records=4, shuffle=True, seed=1, num_epochs=1)
     >>> loader = DataLoader(data_source=[10, 20, 30, 40], sampler=sampler, operations=[Batch(2)])
@@ -103,11 +120,12 @@ class DataLoader:
     ) -> None:
         if not isinstance(sampler, IndexSampler | SequentialSampler):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"DataLoader: sampler={sampler!r}: an IndexSampler or a SequentialSampler"
+                f"DataLoader: sampler={sampler!r}: use an IndexSampler or a SequentialSampler"
             )
         if sampler.num_records > len(data_source):
             raise ConfigError(
-                f"DataLoader: {sampler.num_records} records of a source of {len(data_source)}"
+                f"DataLoader: the sampler has {sampler.num_records} records, but the source only "
+                f"{len(data_source)}: lower num_records"
             )
         source = MapDataset.source(data_source, order=order)
         records = sampler.records(source, shard_options or sampler.shard_options)
@@ -132,7 +150,19 @@ def load(
     worker_count: int | None = 0,
     read_options: ReadOptions | None = None,
 ) -> DataLoader:
-    """A `DataLoader` over all records of a source.
+    """Return a `DataLoader` over all records of a source.
+
+    Args:
+        source: an object with `len` and `[i]`.
+        num_epochs: number of passes; endless by default.
+        shuffle: whether to shuffle; requires `seed`.
+        seed: seed of the order and of random operations.
+        shard_options: the shard to read.
+        transformations: transformations of the records.
+        batch_size: records per batch; not batched by default.
+        drop_remainder: whether to drop the last, short batch.
+        worker_count: threads that prefetch.
+        read_options: threads that read.
 
     >>> [batch.tolist() for batch in load(range(5), num_epochs=1, batch_size=2, drop_remainder=True)]
     [[0, 1], [2, 3]]

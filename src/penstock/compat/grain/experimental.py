@@ -1,7 +1,6 @@
-"""Steps that are not methods: window shuffles, interleaving, zip, flat map, limits, packing,
-prefetching, devices.
+"""Steps that are not methods: window shuffle, interleave, zip, limit, packing, prefetch.
 
-Each is a class whose object is the dataset with the step applied.
+Each is a class whose instance is the dataset with the step applied.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .more import (
     multithread_prefetch,
     set_next_index,
 )
-from .options import MultiprocessingOptions, Stage, together
+from .options import MultiprocessingOptions, Stage, merge_runs
 from .order import Windows
 from .packing import BestFitPackIterDataset, ConcatThenSplitIterDataset, FirstFitPackIterDataset
 from .parquet_dataset import ParquetIterDataset
@@ -72,21 +71,21 @@ __all__ = [
 
 
 class _Map(MapDataset):
-    """A `MapDataset` that is what another one became."""
+    """Base of steps whose result is a `MapDataset`."""
 
     def __init__(self, made: MapDataset) -> None:
         super().__init__(made.core, made.lineage, made.sparse, made.inline)
 
 
 class _Iter(IterDataset):
-    """An `IterDataset` that is what another one became."""
+    """Base of steps whose result is an `IterDataset`."""
 
     def __init__(self, made: IterDataset) -> None:
         super().__init__(made.core, made.lineage, made.run)
 
 
 class WindowShuffleMapDataset(_Map):
-    """Every `window_size` neighbours in a random order of their own.
+    """Shuffle every window of `window_size` consecutive elements.
 
     >>> ds = WindowShuffleMapDataset(MapDataset.range(8), window_size=4, seed=1)
     >>> sorted(ds[i] for i in range(4)), sorted(ds) == list(range(8))
@@ -94,17 +93,17 @@ class WindowShuffleMapDataset(_Map):
     """
 
     def __init__(self, parent: MapDataset, *, window_size: int, seed: int) -> None:
-        own = _window(parent, window_size, seed)
+        window_seed = _window_seed(parent, window_size, seed)
         grain = parent.lineage.grain
         super().__init__(
-            parent.reordered(Windows(window_size, own))
+            parent.reordered(Windows(window_size, window_seed))
             if grain
-            else parent.then(parent.core.shuffle(own, window=window_size))
+            else parent.then(parent.core.shuffle(window_seed, window=window_size))
         )
 
 
 class WindowShuffleIterDataset(_Iter):
-    """Every `window_size` neighbours in a random order of their own; holds one window.
+    """Shuffle every window of `window_size` consecutive elements; buffers one window.
 
     >>> ds = WindowShuffleIterDataset(MapDataset.range(8).to_iter_dataset(), window_size=4, seed=1)
     >>> sorted(list(ds)[:4]), sorted(ds) == list(range(8))
@@ -112,32 +111,39 @@ class WindowShuffleIterDataset(_Iter):
     """
 
     def __init__(self, parent: IterDataset, *, window_size: int, seed: int) -> None:
-        own = _window(parent, window_size, seed)
+        window_seed = _window_seed(parent, window_size, seed)
         parent.ready_for("WindowShuffleIterDataset")
         if parent.lineage.grain:
             windows = parent.core.batch(window_size, collate=list).map_with_index(
-                f.GrainWindow(own)
+                f.GrainWindow(window_seed)
             )
             super().__init__(parent.then(windows.flat_map(f.same)))
         else:
-            super().__init__(parent.then(parent.core.shuffle(own, window=window_size)))
+            super().__init__(parent.then(parent.core.shuffle(window_seed, window=window_size)))
 
 
-def _window(parent: Base, window_size: int, seed: int) -> int:
+def _window_seed(parent: Base, window_size: int, seed: int) -> int:
     if window_size < 1:
-        raise ConfigError(f"window_size={window_size}: at least 1")
+        raise ConfigError(f"window_size={window_size}: give at least 1")
     return parent.lineage.seed("window shuffle", seed)
 
 
 class InterleaveIterDataset(_Iter):
-    """One element of each of `cycle_length` datasets in turn. Where one ends its turn falls out,
-    and from the next round on the next dataset has its place.
+    """Interleave elements of `cycle_length` datasets in turn.
 
-    `datasets` is a list, or a `MapDataset` whose elements are datasets (of file names, say). They
-    are opened when it is
-    their turn. With `num_make_iter_threads`, so many threads compute ahead: `iter_buffer_size`
-        elements of each
-    dataset whose turn it is, and of `make_iter_buffer_size` more.
+    A dataset that ends leaves the cycle; the next dataset takes its place from the next round on.
+    Datasets are opened when their turn comes.
+
+    Args:
+        datasets: a list, or a `MapDataset` whose elements are datasets (mapped from file names,
+            say).
+        cycle_length: number of datasets in the cycle.
+        num_make_iter_threads: threads that prefetch.
+        make_iter_buffer_size: number of further datasets to prefetch.
+        iter_buffer_size: elements to prefetch per dataset.
+
+    Raises:
+        ConfigError: for an empty or endless list, or an element that is not a dataset.
 
     >>> parts = [MapDataset.range(0, 3), MapDataset.range(10, 11), MapDataset.range(20, 22)]
     >>> list(InterleaveIterDataset(parts, cycle_length=2))
@@ -155,38 +161,40 @@ class InterleaveIterDataset(_Iter):
     ) -> None:
         if endless(datasets.core.flow) if isinstance(datasets, MapDataset) else not len(datasets):
             raise ConfigError(
-                "interleave: a list of datasets that ends, with at least one; repeat the result "
-                "instead"
+                "interleave: the list of datasets is empty or endless: give at least one, and "
+                "repeat the result instead"
             )
-        found = [
+        present = [
             dataset
             for dataset in (datasets[i] for i in range(len(datasets)))
             if dataset is not None
         ]
-        for dataset in found:
+        for dataset in present:
             if not isinstance(dataset, Base):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(
-                    f"interleave: a {type(dataset).__name__} among the datasets; map names to "
-                    "datasets"
+                    f"interleave: got a {type(dataset).__name__} among the datasets: map names to "
+                    "datasets first"
                 )
-        streams: list[IterDataset] = [dataset.stream() for dataset in found]
+        streams: list[IterDataset] = [dataset.stream() for dataset in present]
         for stream in streams:
             stream.ready_for("interleave")
         lineage = joined([stream.lineage for stream in streams])
         core = streams[0].core.interleave(
             *(stream.core for stream in streams[1:]), width=cycle_length
         )
-        run = together(stream.run for stream in streams)
+        run = merge_runs(stream.run for stream in streams)
         if num_make_iter_threads:
-            ahead = (cycle_length + make_iter_buffer_size) * iter_buffer_size
+            in_flight = (cycle_length + make_iter_buffer_size) * iter_buffer_size
             run = run.workers(
-                MultiprocessingOptions(num_make_iter_threads, -(-ahead // num_make_iter_threads))
+                MultiprocessingOptions(
+                    num_make_iter_threads, -(-in_flight // num_make_iter_threads)
+                )
             )
         super().__init__(IterDataset(core, lineage, run))
 
 
 class ZipMapDataset(_Map):
-    """Tuples of one element of each; all must be equally long.
+    """Zip datasets of equal length into tuples.
 
     >>> list(ZipMapDataset([MapDataset.range(2), MapDataset.range(5, 7)]))
     [(0, 5), (1, 6)]
@@ -194,14 +202,19 @@ class ZipMapDataset(_Map):
 
     def __init__(self, parents: Sequence[MapDataset]) -> None:
         if len(lengths := {len(parent) for parent in parents}) != 1:
-            raise ConfigError(f"zip: the datasets have different lengths, {sorted(lengths)}")
+            raise ConfigError(
+                f"zip: the datasets have different lengths, {sorted(lengths)}: slice them to one "
+                "length"
+            )
         core = parents[0].core.zip(*(parent.core for parent in parents[1:]))
         super().__init__(MapDataset(core, joined([parent.lineage for parent in parents])))
 
 
 class ZipIterDataset(_Iter):
-    """Tuples of one element of each. With `strict`, inputs of different lengths are an error when
-    that shows; without, the shortest ends all.
+    """Zip datasets into tuples.
+
+    With `strict`, different lengths raise an error at the end of the shortest input; without, the
+    shortest input ends the dataset.
 
     >>> a, b = MapDataset.range(3).to_iter_dataset(), MapDataset.range(5, 7).to_iter_dataset()
     >>> list(ZipIterDataset([a, b], strict=False))
@@ -220,14 +233,15 @@ class ZipIterDataset(_Iter):
             IterDataset(
                 core,
                 joined([parent.lineage for parent in parents]),
-                together(parent.run for parent in parents),
+                merge_runs(parent.run for parent in parents),
             )
         )
 
 
 class FlatMapMapDataset(_Map):
-    """Up to `max_fan_out` elements for each, and nothing in the places left over; the length is
-    that many times as long.
+    """Expand each element to up to `max_fan_out` elements; the length grows by that factor.
+
+    Unused indices have no element.
     """
 
     def __init__(self, parent: MapDataset, transform: FlatMap) -> None:
@@ -235,14 +249,14 @@ class FlatMapMapDataset(_Map):
 
 
 class FlatMapIterDataset(_Iter):
-    """All elements that `transform.flat_map` gives for each."""
+    """Expand each element to all elements that `transform.flat_map` returns."""
 
     def __init__(self, parent: IterDataset, transform: FlatMap) -> None:
         super().__init__(parent.flat_map(transform))
 
 
 class LimitIterDataset(_Iter):
-    """The first `count` elements.
+    """Take the first `count` elements.
 
     >>> list(LimitIterDataset(MapDataset.range(9).to_iter_dataset(), 2))
     [0, 1]
@@ -250,14 +264,15 @@ class LimitIterDataset(_Iter):
 
     def __init__(self, parent: IterDataset, count: int) -> None:
         if count < 1:
-            raise ConfigError(f"LimitIterDataset(count={count}): at least 1")
+            raise ConfigError(f"LimitIterDataset(count={count}): give at least 1")
         parent.ready_for("LimitIterDataset")
         super().__init__(parent.then(parent.core.limit(count)))
 
 
 class RepeatIterDataset(_Iter):
-    """`num_epochs` passes as one, endless without a number. Shuffles are new in every pass (in
-    Grain's order they are not).
+    """Repeat a dataset for `num_epochs` passes, or endlessly without a number.
+
+    Shuffles are new in every pass (in Grain's order they are not).
 
     >>> list(RepeatIterDataset(MapDataset.range(2).to_iter_dataset(), 2))
     [0, 1, 0, 1]
@@ -265,13 +280,13 @@ class RepeatIterDataset(_Iter):
 
     def __init__(self, parent: IterDataset, num_epochs: int | None = None) -> None:
         if num_epochs is not None and num_epochs < 1:
-            raise ConfigError(f"RepeatIterDataset(num_epochs={num_epochs}): at least 1")
+            raise ConfigError(f"RepeatIterDataset(num_epochs={num_epochs}): give at least 1")
         parent.ready_for("RepeatIterDataset")
         super().__init__(parent.then(parent.core.repeat(num_epochs)))
 
 
 class RebatchIterDataset(_Iter):
-    """Batches of `batch_size` rows, cut from batches of other sizes.
+    """Cut batches of any sizes into batches of `batch_size` rows.
 
     >>> batches = MapDataset.range(5).batch(3).to_iter_dataset()
     >>> list(RebatchIterDataset(batches, 2))
@@ -284,10 +299,9 @@ class RebatchIterDataset(_Iter):
 
 
 class ThreadPrefetchIterDataset(_Iter):
-    """The same, with up to `prefetch_buffer_size` elements made ahead by a thread; 0 makes them
-    when asked.
+    """Prefetch up to `prefetch_buffer_size` elements in a thread; 0 disables it.
 
-    The thread makes what comes out at the end of the pipeline, steps behind this one included.
+    The thread prefetches the output of the whole pipeline, including later steps.
 
     >>> list(ThreadPrefetchIterDataset(MapDataset.range(4).to_iter_dataset(), prefetch_buffer_size=2))
     [0, 1, 2, 3]
@@ -295,7 +309,7 @@ class ThreadPrefetchIterDataset(_Iter):
 
     def __init__(self, parent: IterDataset, *, prefetch_buffer_size: int) -> None:
         if prefetch_buffer_size < 0:
-            raise ConfigError(f"prefetch_buffer_size={prefetch_buffer_size}: 0 or more")
+            raise ConfigError(f"prefetch_buffer_size={prefetch_buffer_size}: give 0 or more")
         run = parent.run.stage(Stage(prefetch_buffer_size)) if prefetch_buffer_size else parent.run
         parent.ready_for("ThreadPrefetchIterDataset")
         super().__init__(replace_run(parent, run))
@@ -304,11 +318,21 @@ class ThreadPrefetchIterDataset(_Iter):
 def device_put(
     ds: IterDataset, device: Any, *, cpu_buffer_size: int = 4, device_buffer_size: int = 2
 ) -> IterDataset:
-    """The elements on a device: one thread makes up to `cpu_buffer_size` ahead in memory, another
-    copies up to `device_buffer_size` ahead to the device, while the training step runs.
+    """Prefetch elements to a device, in two threads, while the training step runs.
 
-    `device` is a `jax.Device` or a `jax.sharding.Sharding`. The state is that of the last element
-    given out. Only `.map()` can follow; it works on the device, on the copying thread.
+    One thread prefetches into host memory, another copies to the device. The state is the one after
+    the last element that the caller received. Only `.map()` can follow; it runs on the device, in
+    the copying thread.
+
+    Args:
+        ds: the dataset.
+        device: a `jax.Device` or a `jax.sharding.Sharding`.
+        cpu_buffer_size: elements in flight in host memory.
+        device_buffer_size: elements in flight on the device.
+
+    Raises:
+        ImportError: if JAX is not installed.
+        ConfigError: for negative sizes.
     """
     try:
         import jax  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -316,23 +340,24 @@ def device_put(
         raise missing_extra("jax", "jax", "device_put") from error
     if cpu_buffer_size < 0 or device_buffer_size < 0:
         raise ConfigError(
-            f"device_put: buffers of {cpu_buffer_size} and {device_buffer_size} elements: 0 or more"
+            f"device_put: cpu_buffer_size={cpu_buffer_size}, "
+            f"device_buffer_size={device_buffer_size}: give 0 or more"
         )
     ds.ready_for("device_put")
     put = OnDevice(device)
     if not device_buffer_size:
         return ThreadPrefetchIterDataset(ds.map(put), prefetch_buffer_size=cpu_buffer_size)
-    ahead = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
-    return replace_run(ahead, ahead.run.stage(Stage(device_buffer_size, put)))
+    prefetched = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
+    return replace_run(prefetched, prefetched.run.stage(Stage(device_buffer_size, put)))
 
 
 def replace_run(ds: IterDataset, run: Any) -> IterDataset:
-    """The same dataset, run in another way."""
+    """Return the dataset with other run options."""
     return IterDataset(ds.core, ds.lineage.step(), run)
 
 
 class OnDevice:
-    """Copies a tree of arrays to a device and waits until it is there."""
+    """Copy a tree of arrays to a device and wait for the copy."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

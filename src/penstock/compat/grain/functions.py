@@ -1,5 +1,7 @@
-"""The functions that this face puts around the user's: in it, and only in it, `None` means that
-there is no element."""
+"""Wrappers around the user's functions.
+
+Inside them, and only there, `None` means that an index has no element.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,23 @@ from .transforms import FlatMap
 
 
 def function(step: str, transform: Any, kind: type[Any], method: str) -> Callable[..., Any]:
-    """What a step is to call: the method of a transformation, or the function itself."""
+    """Return the function to call: a transformation's method, or the function itself.
+
+    Raises:
+        ConfigError: for a value that is neither.
+    """
     if isinstance(transform, kind):
         return getattr(transform, method)
     if not callable(transform):
         raise ConfigError(
-            f"{step} takes a function or a {kind.__name__}, not a {type(transform).__name__}"
+            f"{step} takes a function or a {kind.__name__}, not a {type(transform).__name__}: pass "
+            "one of them"
         )
     return transform
 
 
 class Named:
-    """A function known by the name of the user's."""
+    """A wrapper that has the qualified name of the user's function."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
@@ -36,33 +43,33 @@ class Named:
 
 
 class Present(Named):
-    """`fn` of what is there."""
+    """Apply `fn(x)` to present elements."""
 
     def __call__(self, x: Any) -> Any:
         return None if x is None else self.fn(x)
 
     def many(self, samples: list[Any]) -> list[Any]:
-        """The same, for many."""
+        """Apply the function to a batch of elements."""
         fn = self.fn
         return [None if x is None else fn(x) for x in samples]
 
 
 class PresentAt(Named):
-    """`fn(i, x)` of what is there."""
+    """Apply `fn(i, x)` to present elements."""
 
     def __call__(self, index: int, x: Any) -> Any:
         return None if x is None else self.fn(index, x)
 
 
 class PresentRandom(Named):
-    """`fn(x, rng)` of what is there."""
+    """Apply `fn(x, rng)` to present elements."""
 
     def __call__(self, x: Any, rng: np.random.Generator) -> Any:
         return None if x is None else self.fn(x, rng)
 
 
 class PresentPair(Named):
-    """`fn(i, x)` of a pair `(x, i)`."""
+    """Apply `fn(i, x)` to a pair `(x, i)`, if it has an element."""
 
     def __call__(self, pair: tuple[Any, int]) -> Any:
         x, index = pair
@@ -70,7 +77,7 @@ class PresentPair(Named):
 
 
 class GrainRandom(Named):
-    """`fn(x, rng)` with Grain's generator for the index."""
+    """Apply `fn(x, rng)` with Grain's generator for the index."""
 
     def __init__(self, fn: Callable[..., Any], seed: int) -> None:
         super().__init__(fn)
@@ -81,50 +88,50 @@ class GrainRandom(Named):
         return None if x is None else self.fn(x, generator_at(self.seed, index))
 
 
-class Kept(Named):
-    """The element where `fn` says so, else nothing."""
+class Keep(Named):
+    """Keep an element if `fn` is true, else return None."""
 
     def __call__(self, x: Any) -> Any:
         return x if x is not None and self.fn(x) else None
 
     def many(self, samples: list[Any]) -> list[Any]:
-        """The same, for many."""
+        """Filter a batch of elements."""
         fn = self.fn
         return [x if x is not None and fn(x) else None for x in samples]
 
 
 class Passes(Named):
-    """Whether an element is there and `fn` lets it through."""
+    """Return whether an element is present and `fn` is true."""
 
     def __call__(self, x: Any) -> bool:
         return x is not None and bool(self.fn(x))
 
     def many(self, samples: list[Any]) -> list[Any]:
-        """The same, for many."""
+        """Test a batch of elements."""
         fn = self.fn
         return [x is not None and fn(x) for x in samples]
 
 
 class IsThere:
-    """Whether there is an element."""
+    """Return whether there is an element."""
 
     def __call__(self, x: Any) -> bool:
         return x is not None
 
     def many(self, samples: list[Any]) -> list[bool]:
-        """The same, for many."""
+        """Test a batch of elements."""
         return [x is not None for x in samples]
 
 
 class Pieces(Named):
-    """All pieces of an element."""
+    """Return all pieces of an element."""
 
     def __call__(self, x: Any) -> Sequence[Any]:
         return () if x is None else self.fn(x)
 
 
 class Piece:
-    """One piece of an element: for `(x, i)` the piece `i % max_fan_out`, or nothing."""
+    """Return one piece of an element: for `(x, i)` the piece `i % max_fan_out`, or None."""
 
     def __init__(self, transform: FlatMap) -> None:
         self.transform = transform
@@ -134,28 +141,29 @@ class Piece:
         x, index = pair
         if x is None:
             return None
-        pieces, most = list(self.transform.flat_map(x)), self.transform.max_fan_out
-        if len(pieces) > most:
+        pieces, max_fan_out = list(self.transform.flat_map(x)), self.transform.max_fan_out
+        if len(pieces) > max_fan_out:
             raise DataError(
-                f"flat_map gave {len(pieces)} elements, more than its max_fan_out of {most}; raise "
-                "that"
+                f"flat_map returned {len(pieces)} elements, more than its max_fan_out of "
+                f"{max_fan_out}: raise max_fan_out"
             )
-        place = index % most
-        return pieces[place] if place < len(pieces) else None
+        piece_index = index % max_fan_out
+        return pieces[piece_index] if piece_index < len(pieces) else None
 
 
-class Place:
-    """The place of a sample over all passes of `n`."""
+class SamplePosition:
+    """Return the position of a sample over all passes of `n` samples."""
 
     def __init__(self, n: int) -> None:
         self.n = n
+        self.__qualname__ = "Place"  # random keys and states have this name
 
     def __call__(self, value: Any, source: str, epoch: int, index: int) -> int:
         return epoch * self.n + index
 
 
 class GrainWindow:
-    """Window number `i` in Grain's order: put into the cipher's order, and taken from behind."""
+    """Shuffle window `i` in Grain's order: permuted by the cipher, then reversed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -164,15 +172,15 @@ class GrainWindow:
     def __call__(self, index: int, window: list[Any]) -> list[Any]:
         if (seed := self.seed + index) >> 32:
             raise ConfigError(
-                f"window {index} would have the seed {seed}, beyond 32 bits; Grain has no order "
-                "there"
+                f"window {index} would have the seed {seed}, beyond 32 bits, for which Grain has "
+                "no order: lower the seed"
             )
         n = len(window)
         return [window[i] for i in reversed(shuffled(np.arange(n), n, seed).tolist())]
 
 
 def same(window: list[Any]) -> list[Any]:
-    """The window."""
+    """Return the window unchanged."""
     return window
 
 
@@ -180,25 +188,25 @@ def same(window: list[Any]) -> list[Any]:
 
 
 class End:
-    """Stands behind the last element of an input of a strict zip; no user's element is one."""
+    """Sentinel after the last element of an input of a strict zip."""
 
 
 END = End()
 
 
 class Strict:
-    """Tuples of equally long inputs."""
+    """Check that inputs of a strict zip end together."""
 
     def __call__(self, elements: tuple[Any, ...]) -> tuple[Any, ...]:
-        over = [i for i, element in enumerate(elements) if isinstance(element, End)]
-        if not over:
+        ended = [i for i, element in enumerate(elements) if isinstance(element, End)]
+        if not ended:
             return elements
-        if len(over) == len(elements):
+        if len(ended) == len(elements):
             raise Skip
-        longer = next(i for i in range(len(elements)) if i not in over)
+        longer = next(i for i in range(len(elements)) if i not in ended)
         raise DataError(
-            f"zip: input {over[0]} is shorter than input {longer}; strict=False stops at the "
-            "shortest"
+            f"zip: input {ended[0]} is shorter than input {longer}: pass strict=False to stop at "
+            "the shortest"
         )
 
 
@@ -206,8 +214,10 @@ class Strict:
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """A batch of trees: dicts, lists, tuples and named tuples stay, and what stands at their leaves
-    is stacked.
+    """Stack the leaves of trees: dicts, lists, tuples and named tuples keep their structure.
+
+    Raises:
+        DataError: if the trees have different structures.
 
     >>> stack([{"x": 1, "y": [2, "a"]}, {"x": 3, "y": [4, "b"]}])
     {'x': array([1, 3]), 'y': [array([2, 4]), array(['a', 'b'], dtype='<U1')]}

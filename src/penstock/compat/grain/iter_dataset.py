@@ -1,4 +1,4 @@
-"""`IterDataset`: a pipeline that is read from the beginning to the end."""
+"""`IterDataset`: a pipeline that is read sequentially."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from .base import Base
 from .iterator import DatasetIterator
 from .lineage import Lineage, joined
 from .mixing import mixed, named_inputs
-from .options import MultiprocessingOptions, Run, together
+from .options import MultiprocessingOptions, Run, merge_runs
 from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 
 
 class IterDataset(Base):
-    """A dataset that can be iterated over, again and again; every method gives a new one.
+    """A dataset to iterate over, any number of times; every method returns a new one.
 
-    `core` is the dataset of Penstock that it stands for.
+    `core` is the underlying Penstock dataset.
+
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        run: run options.
 
     >>> from penstock.compat.grain import IterDataset, MapDataset
     >>> evens = MapDataset.range(0, 10, 2).to_iter_dataset()
@@ -33,17 +38,30 @@ class IterDataset(Base):
         self.run = run or Run()
 
     def stream(self) -> IterDataset:
-        """The dataset itself."""
+        """Return the dataset itself."""
         return self
 
     def then(self, core: Dataset) -> IterDataset:
-        """One step further, to another dataset of Penstock's."""
+        """Return the dataset after one more step, over another Penstock dataset.
+
+        Args:
+            core: the new Penstock dataset.
+        """
         return IterDataset(core, self.lineage.step(), self.run)
 
     def ready_for(self, step: str) -> None:
-        """Refuse a step behind `device_put`."""
-        if self.run.placed:
-            raise ConfigError(f"{step}: put it before device_put; only .map() can follow that")
+        """Raise for a step after `device_put`.
+
+        Args:
+            step: name of the step.
+
+        Raises:
+            ConfigError: after `device_put`.
+        """
+        if self.run.on_device:
+            raise ConfigError(
+                f"{step}: only .map() can follow device_put: move this step before it"
+            )
 
     def __iter__(self) -> DatasetIterator:
         return DatasetIterator(self.core, self.run)
@@ -53,34 +71,57 @@ class IterDataset(Base):
         datasets: Sequence[IterDataset] | Mapping[str, IterDataset],
         weights: Sequence[float] | Mapping[str, float] | None = None,
     ) -> IterDataset:
-        """Datasets drawn from in proportion to their weights (default: equally), until one has no
-        more.
+        """Mix datasets in proportion to their weights, until one of them ends.
 
-        With dicts, weights belong to the datasets of their keys, in whatever order either is
-        written.
+        With dicts, weights belong to the datasets of their keys, in any order.
+
+        Args:
+            datasets: datasets in a list or by name.
+            weights: weights in a list or by name; equal by default.
+
+        Returns:
+            The mixture.
 
         >>> from penstock.compat.grain import IterDataset, MapDataset
         >>> a, b = MapDataset.range(5).to_iter_dataset(), MapDataset.range(7, 10).to_iter_dataset()
         >>> list(IterDataset.mix([a, b]))
         [7, 0, 1, 8, 9, 2]
         """
-        found, given = named_inputs(datasets, weights)
-        named: dict[str, IterDataset] = {name: dataset.stream() for name, dataset in found.items()}
-        lineage = joined([dataset.lineage for dataset in named.values()])
-        for dataset in named.values():
+        inputs, named_weights = named_inputs(datasets, weights)
+        streams: dict[str, IterDataset] = {
+            name: dataset.stream() for name, dataset in inputs.items()
+        }
+        lineage = joined([dataset.lineage for dataset in streams.values()])
+        for dataset in streams.values():
             dataset.ready_for("mix")
-        core = mixed({name: dataset.core for name, dataset in named.items()}, given, lineage)
-        return IterDataset(core, lineage, together(dataset.run for dataset in named.values()))
+        core = mixed(
+            {name: dataset.core for name, dataset in streams.items()}, named_weights, lineage
+        )
+        return IterDataset(core, lineage, merge_runs(dataset.run for dataset in streams.values()))
 
     def map(self, transform: Map | Callable[[Any], Any]) -> IterDataset:
-        """`transform` of every element."""
+        """Apply `transform` to every element.
+
+        Args:
+            transform: a function or a `Map`.
+
+        Returns:
+            The new dataset.
+        """
         fn = f.Present(f.function("map", transform, Map, "map"))
-        if self.run.placed:
+        if self.run.on_device:
             return IterDataset(self.core, self.lineage.step(), self.run.mapped(fn))
         return self.then(self.core.map(fn))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> IterDataset:
-        """`transform(i, element)`, `i` counting the elements of the pass from 0."""
+        """Apply `transform(i, element)`; `i` counts the elements of the pass from 0.
+
+        Args:
+            transform: a function or a `MapWithIndex`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("map_with_index")
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
         return self.then(self.core.map_with_index(f.PresentAt(fn)))
@@ -88,16 +129,31 @@ class IterDataset(Base):
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
     ) -> IterDataset:
-        """`transform(element, rng)`, with a generator that belongs to the element."""
+        """Apply `transform(element, rng)`, with one generator per element.
+
+        Args:
+            transform: a function or a `RandomMap`.
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("random_map")
         fn = f.function("random_map", transform, RandomMap, "random_map")
-        own = self.lineage.step().seed("random_map", seed, bits=128)
+        step_seed = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
-            return self.then(self.core.map_with_index(f.GrainRandom(fn, own)))
-        return self.then(self.core.random_map(f.PresentRandom(fn), seed=own))
+            return self.then(self.core.map_with_index(f.GrainRandom(fn, step_seed)))
+        return self.then(self.core.random_map(f.PresentRandom(fn), seed=step_seed))
 
     def filter(self, transform: Filter | Callable[[Any], Any]) -> IterDataset:
-        """The elements for which `transform` is true."""
+        """Keep the elements for which `transform` is true.
+
+        Args:
+            transform: a function or a `Filter`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("filter")
         return self.then(
             self.core.filter(f.Passes(f.function("filter", transform, Filter, "filter")))
@@ -110,32 +166,70 @@ class IterDataset(Base):
         drop_remainder: bool = False,
         batch_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> IterDataset:
-        """Groups of neighbours, stacked leaf by leaf, or built by `batch_fn`; the last one is
-        short, or dropped."""
+        """Batch consecutive elements, stacked leaf by leaf or built by `batch_fn`.
+
+        The last batch is short, or dropped with `drop_remainder`.
+
+        Args:
+            batch_size: elements per batch.
+            drop_remainder: whether to drop the last, short batch.
+            batch_fn: collates the elements.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("batch")
         return self.then(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 
     def seed(self, seed: int) -> IterDataset:
-        """The seed of the random steps that follow and have none of their own."""
+        """Set the default seed of the random steps that follow.
+
+        Args:
+            seed: the seed.
+
+        Returns:
+            The new dataset.
+        """
         return IterDataset(
             self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run
         )
 
     def flat_map(self, transform: FlatMap) -> IterDataset:
-        """All elements that `transform.flat_map` gives for each."""
+        """Replace each element by all elements that `transform.flat_map` returns.
+
+        Args:
+            transform: a `FlatMap`.
+
+        Returns:
+            The new dataset.
+        """
         self.ready_for("flat_map")
         return self.then(
             self.core.flat_map(f.Pieces(f.function("flat_map", transform, FlatMap, "flat_map")))
         )
 
     def mp_prefetch(self, options: MultiprocessingOptions | None = None) -> IterDataset:
-        """Computed ahead by workers (10 without options). They are threads of this process, so
-        nothing has to be pickled; elements, their order and states are the same for any number of
-        them.
+        """Prefetch with workers (10 by default).
+
+        The workers are threads of this process, so nothing has to be pickled. Elements, their order
+        and states do not depend on the number of workers.
+
+        Args:
+            options: number of workers and their buffers.
+
+        Returns:
+            The new dataset.
         """
         options = options or MultiprocessingOptions(num_workers=10)
         return IterDataset(self.core, self.lineage.step(), self.run.workers(options))
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset:
-        """The same as `mp_prefetch`."""
+        """Prefetch with workers; see `mp_prefetch`.
+
+        Args:
+            multiprocessing_options: number of workers and their buffers.
+
+        Returns:
+            The new dataset.
+        """
         return self.mp_prefetch(multiprocessing_options)

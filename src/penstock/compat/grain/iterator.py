@@ -1,4 +1,4 @@
-"""The iterator: a run of the core's, with Grain's names for its state."""
+"""The iterator: a Penstock run, with Grain's names for its state."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from .options import Run
 class DatasetIterator(Iterator[Any]):
     """One pass over an `IterDataset`, with a state.
 
-    The state is Penstock's: JSON, small, checked when it is loaded. A state of another pipeline is
-    refused with the differences, and the iterator then stays where it was. An exception of a user's
-    function comes at its place; asking again tries the same element again, and nothing is lost.
+    The state is Penstock's: small JSON, validated on load. A state of another pipeline raises an
+    error with the differences, and the iterator keeps its position. An exception of a user's
+    function is raised at its element; the next call tries the same element again, and nothing is
+    lost.
+
+    Args:
+        core: the Penstock dataset.
+        run: run options.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(5).to_iter_dataset())
@@ -34,12 +39,12 @@ class DatasetIterator(Iterator[Any]):
 
     def __init__(self, core: Dataset, run: Run) -> None:
         self._core, self._run = core, run
-        self._source, self._closed = self._opened(0), False
-        self._place: int | None = 0
+        self._source, self._closed = self._open(0), False
+        self._index: int | None = 0
 
-    def _opened(self, index: int) -> CoreIterator | Ahead:
+    def _open(self, index: int) -> CoreIterator | Ahead:
         source: CoreIterator | Ahead = CoreIterator(
-            self._core, self._run.threads, self._run.ahead or None, lanes=1
+            self._core, self._run.threads, self._run.prefetch or None, lanes=1
         )
         if index:
             source.seek(index)
@@ -49,51 +54,66 @@ class DatasetIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._closed:
-            raise ConfigError("the iterator is closed; make a new one and set its state")
+            raise ConfigError("the iterator is closed: make a new one and set its state")
         value = next(self._source)
-        if self._place is not None:
-            self._place += 1
+        if self._index is not None:
+            self._index += 1
         return value
 
     def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands, after the last element it gave."""
+        """Return the state after the last element."""
         return self._source.state_dict()
 
     def set_state(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
-        """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input
-        where it was."""
+        """Restore a state.
+
+        Args:
+            state: the return value of `get_state()`.
+            on_mismatch: "error" rejects the state of another pipeline; "adopt" continues with
+                another mixture, and every input keeps its position.
+        """
         self._source.load_state_dict(state, on_mismatch)
-        self._place = None
+        self._index = None
 
     def seek(self, index: int) -> None:
-        """Go to an element of the pass: at once where the pipeline has random access, else by
-        reading up to it."""
-        opened = self._opened(index)
-        self._source.close()
-        self._source, self._place = opened, index
+        """Seek to an element of the pass.
 
-    def place(self) -> int:
-        """How many elements of the pass were given out; a state does not say that."""
-        if self._place is None:
+        Random access takes constant time; other pipelines read up to the element.
+
+        Args:
+            index: index in the pass.
+        """
+        source = self._open(index)
+        self._source.close()
+        self._source, self._index = source, index
+
+    def next_index(self) -> int:
+        """Return the number of elements of the pass before the next one.
+
+        A restored state does not include it.
+
+        Raises:
+            ConfigError: after a state was restored.
+        """
+        if self._index is None:
             raise ConfigError(
-                "how many elements came before is not part of a state; count on from there"
+                "a restored state does not include the index of the next element: count from the "
+                "restored state"
             )
-        return self._place
+        return self._index
 
     state_dict = get_state
     load_state_dict = set_state
 
     def start_prefetch(self) -> None:
-        """Begin to compute ahead, without waiting; nothing happens where the caller's thread does
-        all the work."""
+        """Start prefetching without waiting; a no-op without threads."""
         if not isinstance(self._source, Ahead) and self._run.threads:
             self._source = Ahead(self._source, 1)
         if isinstance(self._source, Ahead):
             self._source.start()
 
     def close(self) -> None:
-        """Stop the threads. Closing twice does nothing; asking for an element afterwards is an
-        error."""
+        """Stop the threads. Closing twice is a no-op; a later `next` raises an error."""
         if not self._closed:
             self._closed = True
             self._source.close()

@@ -1,4 +1,4 @@
-"""Which order a pipeline runs in, and the seeds above a step."""
+"""Order and seeds of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ Style = Literal["penstock", "grain"]
 
 @dataclass(frozen=True)
 class Lineage:
-    """The order of a pipeline, and the seeds in force with their distance in steps, nearest
-    first."""
+    """Order of a pipeline, and its seeds with their distance in steps, nearest first."""
 
     order: Style = "penstock"
     seeds: tuple[tuple[int, int], ...] = ()
@@ -30,18 +29,22 @@ class Lineage:
         return self.order == "grain"
 
     def step(self) -> Lineage:
-        """One step further."""
+        """Return the lineage after one more step."""
         return replace(self, seeds=tuple((seed, away + 1) for seed, away in self.seeds))
 
     def seeded(self, seed: int) -> Lineage:
-        """From here on, this seed."""
+        """Return the lineage with a new seed."""
         return replace(self, seeds=((seed, 0),))
 
-    def seed(self, step: str, given: int | None, bits: int = 32) -> int:
-        """The seed of a random step that stands here."""
-        if given is None and not self.seeds:
-            raise ConfigError(f"{step} needs a seed: pass seed=, or put .seed(...) before it")
-        if given is None:
+    def seed(self, step: str, seed: int | None, bits: int = 32) -> int:
+        """Return the seed of a random step at this point.
+
+        Raises:
+            ConfigError: if there is no seed, or it is out of range.
+        """
+        if seed is None and not self.seeds:
+            raise ConfigError(f"{step} needs a seed: pass seed=, or call .seed(...) before it")
+        if seed is None:
             if self.grain:
                 return default_seed(self.seeds)
             return (
@@ -49,17 +52,17 @@ class Lineage:
                 if len(self.seeds) == 1
                 else key_of(*(seed for seed, _ in self.seeds))
             )
-        if not 0 <= given < 1 << bits:
-            raise ConfigError(f"{step}: the seed {given} is not between 0 and 2**{bits} - 1")
-        return given
+        if not 0 <= seed < 1 << bits:
+            raise ConfigError(f"{step}: the seed {seed} is not between 0 and 2**{bits} - 1")
+        return seed
 
 
 def joined(lineages: Sequence[Lineage]) -> Lineage:
-    """The lineage of a step over several pipelines, which must be in one order."""
+    """Return the lineage of a step over several pipelines, which must have one order."""
     orders = {lineage.order for lineage in lineages}
     if len(orders) > 1:
         raise ConfigError(
-            "datasets in Grain's order and in Penstock's cannot be put together: give all the same "
+            "datasets in Grain's order and in Penstock's cannot be combined: give all the same "
             "order="
         )
     seeds = sorted(

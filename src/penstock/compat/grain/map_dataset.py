@@ -1,4 +1,4 @@
-"""`MapDataset`: a pipeline whose n-th element can be asked for."""
+"""`MapDataset`: a pipeline with random access."""
 
 from __future__ import annotations
 
@@ -32,19 +32,25 @@ from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 
 
 class SelectionMap(Protocol):
-    """Which dataset, and which of its elements, each element of a selection is."""
+    """Map from element index to a dataset number and an index in that dataset."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> tuple[int, int]: ...
 
 
 class MapDataset(Base):
-    """A dataset with random access; every method gives a new one.
+    """A dataset with random access; every method returns a new one.
 
-    `ds[i]` for `i` beyond the length goes on into the next pass, as the length is only that of one
-    pass. `None` means that there is no element; functions never see one, and `to_iter_dataset`
-    leaves them out. `core` is the dataset of Penstock that it stands for. `order="grain"`, given at
-    the source, reproduces Grain's own order.
+    `ds[i]` for `i` beyond the length continues in the next pass, as the length is the one of a
+    single pass. `None` means that an index has no element; functions never receive it, and
+    `to_iter_dataset` leaves it out. `core` is the underlying Penstock dataset. `order="grain"`,
+    passed to the source, reproduces Grain's own order.
+
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        sparse: whether elements may be missing.
+        inline: whether it is read without threads.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.range(10).seed(42).shuffle().map(lambda x: x + 1)
@@ -64,15 +70,31 @@ class MapDataset(Base):
 
     @staticmethod
     def source(source: Any, *, order: Style = "penstock") -> MapDataset:
-        """Anything with `len` and `[i]`."""
+        """Make a dataset of any object with `len` and `[i]`.
+
+        Args:
+            source: the object.
+            order: "penstock" or "grain".
+
+        Returns:
+            The dataset.
+        """
         return MapDataset(from_sequence(source), Lineage(order))
 
     @staticmethod
     def range(
         start: int, stop: int | None = None, step: int = 1, *, order: Style = "penstock"
     ) -> MapDataset:
-        """Whole numbers, as the built-in `range` gives them; read in the caller's thread unless it
-        is told otherwise.
+        """Make a dataset of integers, as the built-in `range`; read inline by default.
+
+        Args:
+            start: first integer, or the end.
+            stop: end.
+            step: step.
+            order: "penstock" or "grain".
+
+        Returns:
+            The dataset.
 
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.range(10, 4, -2))
@@ -86,26 +108,44 @@ class MapDataset(Base):
         datasets: Sequence[MapDataset] | Mapping[str, MapDataset],
         weights: Sequence[float] | Mapping[str, float] | None = None,
     ) -> MapDataset:
-        """Datasets drawn from in proportion to their weights (default: equally); a pass ends when
-        one has no more.
+        """Mix datasets in proportion to their weights; a pass ends when one of them ends.
+
+        Args:
+            datasets: datasets in a list or by name.
+            weights: weights in a list or by name; equal by default.
+
+        Returns:
+            The mixture.
+
+        Raises:
+            ConfigError: for an empty dataset, or weights that do not fit.
 
         >>> from penstock.compat.grain import MapDataset
         >>> ds = MapDataset.mix([MapDataset.range(5), MapDataset.range(7, 10)])
         >>> len(ds), list(ds)
         (6, [7, 0, 1, 8, 9, 2])
         """
-        named, given = named_inputs(datasets, weights)
+        named, named_weights = named_inputs(datasets, weights)
         lineage = joined([dataset.lineage for dataset in named.values()])
         if empty := [name for name, dataset in named.items() if len(dataset) == 0]:
-            raise ConfigError(
-                f"mix: input {empty[0]} is empty ({named[empty[0]]!r}); it cannot have a share"
-            )
-        core = mixed({name: dataset.core for name, dataset in named.items()}, given, lineage)
+            raise ConfigError(f"mix: input {empty[0]} is empty ({named[empty[0]]!r}): leave it out")
+        core = mixed(
+            {name: dataset.core for name, dataset in named.items()}, named_weights, lineage
+        )
         return MapDataset(core, lineage, any(dataset.sparse for dataset in named.values()))
 
     @staticmethod
     def concatenate(datasets: Sequence[MapDataset]) -> MapDataset:
-        """One dataset after the other; pass `n` is pass `n` of each.
+        """Concatenate datasets; pass `n` is pass `n` of each.
+
+        Args:
+            datasets: the datasets.
+
+        Returns:
+            The concatenation.
+
+        Raises:
+            ConfigError: for an endless dataset.
 
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.concatenate([MapDataset.range(3), MapDataset.range(3, 5)]))
@@ -114,7 +154,8 @@ class MapDataset(Base):
         lineage = joined([dataset.lineage for dataset in datasets])
         if endless := [i for i, dataset in enumerate(datasets) if len(dataset) == sys.maxsize]:
             raise ConfigError(
-                f"concatenate: dataset {endless[0]} is endless and hides those after it"
+                f"concatenate: dataset {endless[0]} is endless, so later ones are never reached: "
+                "put it last or end it with a slice"
             )
         core = datasets[0].core.concat(*(dataset.core for dataset in datasets[1:]))
         return MapDataset(core, lineage, any(dataset.sparse for dataset in datasets))
@@ -123,7 +164,17 @@ class MapDataset(Base):
     def select_from_datasets(
         datasets: Sequence[MapDataset], selection_map: SelectionMap
     ) -> MapDataset:
-        """Element `i` is element `k` of dataset `d`, where `selection_map[i]` is `(d, k)`."""
+        """Select elements by a map from index to dataset number and element index.
+
+        Element `i` is `datasets[d][k]` for `selection_map[i] == (d, k)`.
+
+        Args:
+            datasets: the datasets.
+            selection_map: index -> dataset number, element index.
+
+        Returns:
+            The selection.
+        """
         lineage = joined([dataset.lineage for dataset in datasets])
         flows, names = (
             tuple(dataset.core.flow for dataset in datasets),
@@ -147,14 +198,14 @@ class MapDataset(Base):
     def __getitem__(self, index: int | builtins.slice, /) -> Any:
         if isinstance(index, builtins.slice):
             return self.slice(index)
-        place, size = operator.index(index), len(self)
-        if place < -size or size == 0:
-            raise IndexError(f"index {place} of a dataset of {size}")
-        return self._all_passes[place if place >= 0 else place + size]
+        position, size = operator.index(index), len(self)
+        if position < -size or size == 0:
+            raise IndexError(f"index {position} is out of range for a dataset of length {size}")
+        return self._all_passes[position if position >= 0 else position + size]
 
     @cached_property
     def _all_passes(self) -> Dataset:
-        """The passes of `core`, end to end."""
+        """The passes of `core`, one after the other."""
         return self.core if len(self) == sys.maxsize else self.core.repeat()
 
     def __iter__(self) -> Iterator[Any]:
@@ -163,7 +214,14 @@ class MapDataset(Base):
     # ------------------------------------------------------------ order
 
     def seed(self, seed: int) -> MapDataset:
-        """The seed of the random steps that follow and have none of their own."""
+        """Set the default seed of the random steps that follow.
+
+        Args:
+            seed: the seed.
+
+        Returns:
+            The new dataset.
+        """
         return MapDataset(
             self.core,
             self.lineage.seeded(self.lineage.seed("seed", seed)),
@@ -172,62 +230,112 @@ class MapDataset(Base):
         )
 
     def shuffle(self, seed: int | None = None) -> MapDataset:
-        """Every element once a pass, in an order that is new in every pass. Needs a seed, here or
-        by `.seed()`."""
-        own = self.lineage.step().seed("shuffle", seed)
+        """Shuffle every pass in a new order; needs a seed, here or from `.seed()`.
+
+        Args:
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for an endless dataset, or without a seed.
+        """
+        step_seed = self.lineage.step().seed("shuffle", seed)
         if len(self) == sys.maxsize:
-            raise ConfigError("shuffle: the dataset is endless; shuffle before repeat")
+            raise ConfigError("shuffle: the dataset is endless: shuffle before repeat")
         return self._with(
-            self._ordered(GlobalShuffle(own)) if self.lineage.grain else self.core.shuffle(own)
+            self._reorder(GlobalShuffle(step_seed))
+            if self.lineage.grain
+            else self.core.shuffle(step_seed)
         )
 
     def slice(self, sl: builtins.slice) -> MapDataset:
-        """Some places: the same elements in every pass (in Grain's order: what every pass has
-        there).
+        """Slice the dataset: the same elements in every pass.
+
+        In Grain's order: the elements at these positions of each pass.
+
+        Args:
+            sl: the slice.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for a value that is not a slice.
 
         >>> from penstock.compat.grain import MapDataset
         >>> list(MapDataset.range(10)[1:8:3])
         [1, 4, 7]
         """
         if not isinstance(sl, builtins.slice):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"slice takes slice(a, b, c), not a {type(sl).__name__}")
+            raise ConfigError(
+                f"slice takes slice(a, b, c), not a {type(sl).__name__}: pass a slice"
+            )
         size = len(self)
         start, stop, step = sl.indices(size)
         count = len(builtins.range(start, stop, step))
         endless = size == sys.maxsize and stop == size and step > 0
         if self.lineage.grain:
-            return self._with(self._ordered(PassingSlice(start, None if endless else count, step)))
+            return self._with(self._reorder(PassingSlice(start, None if endless else count, step)))
         if endless:
-            return self._with(self._ordered(Stride(start, step)))
+            return self._with(self._reorder(Stride(start, step)))
         return self._with(self.core.slice(start, stop if stop >= 0 else None, step))
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
     ) -> MapDataset:
-        """`num_epochs` passes as one, endless without a number; in a new order each, or all like
-        the first."""
+        """Repeat the dataset for `num_epochs` passes, or endlessly without a number.
+
+        `reseed_each_epoch=False` repeats the first pass in the same order.
+
+        Args:
+            num_epochs: number of passes.
+            reseed_each_epoch: whether each pass has a new order.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: for an endless dataset, or fewer than 1 pass.
+        """
         if num_epochs is not None and num_epochs < 1:
-            raise ConfigError(f"repeat({num_epochs}): a number of passes, 1 or more")
+            raise ConfigError(f"repeat({num_epochs}): give a number of passes, 1 or more")
         if len(self) == sys.maxsize:
-            raise ConfigError("repeat: the dataset is endless already")
+            raise ConfigError("repeat: the dataset is already endless: remove one of the repeats")
         if len(self) == 0:
             return self._with(self.core)
-        again = (
+        repeated = (
             self.core.repeat(num_epochs)
             if reseed_each_epoch
-            else self._ordered(FirstPass(num_epochs))
+            else self._reorder(FirstPass(num_epochs))
         )
-        return self._with(again)
+        return self._with(repeated)
 
     # ------------------------------------------------------------ functions
 
     def map(self, transform: Map | Callable[[Any], Any]) -> MapDataset:
-        """`transform` of every element."""
+        """Apply `transform` to every element.
+
+        Args:
+            transform: a function or a `Map`.
+
+        Returns:
+            The new dataset.
+        """
         return self._with(self.core.map(f.Present(f.function("map", transform, Map, "map"))))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> MapDataset:
-        """`transform(i, element)`, `i` being the place in the pass (in Grain's order: it goes on
-        counting)."""
+        """Apply `transform(i, element)`; `i` is the position in the pass.
+
+        In Grain's order `i` counts over all passes.
+
+        Args:
+            transform: a function or a `MapWithIndex`.
+
+        Returns:
+            The new dataset.
+        """
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
         if self.lineage.grain:
             return self._with(self._numbered().map(f.PresentPair(fn)))
@@ -236,27 +344,47 @@ class MapDataset(Base):
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
     ) -> MapDataset:
-        """`transform(element, rng)`, with a generator that belongs to the element and is new in
-        every pass."""
+        """Apply `transform(element, rng)`, with a new generator per element and pass.
+
+        Args:
+            transform: a function or a `RandomMap`.
+            seed: seed of the step.
+
+        Returns:
+            The new dataset.
+        """
         fn = f.function("random_map", transform, RandomMap, "random_map")
-        own = self.lineage.step().seed("random_map", seed, bits=128)
+        step_seed = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
-            return self._with(self._numbered().map(f.PresentPair(f.GrainRandom(fn, own))))
-        return self._with(self.core.random_map(f.PresentRandom(fn), seed=own))
+            return self._with(self._numbered().map(f.PresentPair(f.GrainRandom(fn, step_seed))))
+        return self._with(self.core.random_map(f.PresentRandom(fn), seed=step_seed))
 
     def filter(self, transform: Filter | Callable[[Any], Any]) -> MapDataset:
-        """Nothing in place of the elements for which `transform` is false; the length stays."""
-        kept = f.Kept(f.function("filter", transform, Filter, "filter"))
-        return MapDataset(self.core.map(kept), self.lineage.step(), True, self.inline)
+        """Remove the elements for which `transform` is false; the length stays.
+
+        Args:
+            transform: a function or a `Filter`.
+
+        Returns:
+            The new dataset.
+        """
+        keep = f.Keep(f.function("filter", transform, Filter, "filter"))
+        return MapDataset(self.core.map(keep), self.lineage.step(), True, self.inline)
 
     def flat_map(self, transform: FlatMap) -> MapDataset:
-        """Up to `transform.max_fan_out` elements for each; nothing in the places that are left
-        over."""
-        spread = MapDataset(
-            self._ordered(Times(transform.max_fan_out)), self.lineage.step(), True, self.inline
+        """Expand each element to up to `transform.max_fan_out` elements; unused indices are empty.
+
+        Args:
+            transform: a `FlatMap`.
+
+        Returns:
+            The new dataset.
+        """
+        repeated = MapDataset(
+            self._reorder(Times(transform.max_fan_out)), self.lineage.step(), True, self.inline
         )
         return MapDataset(
-            spread._numbered().map(f.Piece(transform)), self.lineage.step(), True, self.inline
+            repeated._numbered().map(f.Piece(transform)), self.lineage.step(), True, self.inline
         )
 
     def batch(
@@ -266,30 +394,47 @@ class MapDataset(Base):
         drop_remainder: bool = False,
         batch_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> MapDataset:
-        """Groups of neighbours of one pass, stacked leaf by leaf, or built by `batch_fn`; the last
-        one of a pass is short, or dropped.
+        """Batch consecutive elements of a pass, stacked leaf by leaf or built by `batch_fn`.
+
+        The last batch of a pass is short, or dropped with `drop_remainder`.
+
+        Args:
+            batch_size: elements per batch.
+            drop_remainder: whether to drop the last, short batch.
+            batch_fn: collates the elements.
+
+        Returns:
+            The new dataset.
+
+        Raises:
+            ConfigError: if elements may be missing.
         """
         if self.sparse:
             raise ConfigError(
-                "batch: some elements may be missing after a filter or flat map, and batches would "
-                "be of "
-                "different sizes; use .to_iter_dataset() first"
+                "batch: elements may be missing after a filter or flat map, so batches would "
+                "differ in size: call .to_iter_dataset() first"
             )
         return self._with(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 
     def to_iter_dataset(
         self, read_options: ReadOptions | None = None, *, allow_nones: bool = False
     ) -> IterDataset:
-        """One pass as an `IterDataset`, without the missing elements (unless `allow_nones`); read
-        ahead by threads."""
+        """Return one pass as an `IterDataset`, prefetched by threads.
+
+        Missing elements are left out, unless `allow_nones`.
+
+        Args:
+            read_options: threads and buffer.
+            allow_nones: whether to keep missing elements as None.
+        """
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
-        core = self._ordered(FirstPass(1)) if self.lineage.grain and len(self) else self.core
+        core = self._reorder(FirstPass(1)) if self.lineage.grain and len(self) else self.core
         return IterDataset(
             core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run
         )
 
     def stream(self) -> IterDataset:
-        """The same as `to_iter_dataset()`."""
+        """Return `to_iter_dataset()`."""
         return self.to_iter_dataset()
 
     # ------------------------------------------------------------ inside
@@ -298,21 +443,31 @@ class MapDataset(Base):
         return MapDataset(core, self.lineage.step(), self.sparse, self.inline)
 
     def then(self, core: Dataset) -> MapDataset:
-        """One step further, to another dataset of Penstock's."""
+        """Return the dataset after one more step, over another Penstock dataset.
+
+        Args:
+            core: the new Penstock dataset.
+        """
         return self._with(core)
 
     def reordered(self, order: Order) -> MapDataset:
-        """One step further, in another order."""
-        return self._with(self._ordered(order))
+        """Return the dataset after one more step, in another order.
 
-    def _ordered(self, order: Order) -> Dataset:
+        Args:
+            order: the order.
+        """
+        return self._with(self._reorder(order))
+
+    def _reorder(self, order: Order) -> Dataset:
         return Dataset(Reorder(self.core.flow, order))
 
     def _numbered(self) -> Dataset:
-        """Pairs of every element and its place over all passes."""
+        """Pair every element with its position over all passes."""
         size = len(self)
         n = size if size < sys.maxsize else 1 << 61
-        counter = Dataset(Each(Read(Memory(builtins.range(n)), "place"), "source", f.Place(n)))
+        counter = Dataset(
+            Each(Read(Memory(builtins.range(n)), "place"), "source", f.SamplePosition(n))
+        )
         counter = counter.repeat() if size == sys.maxsize else counter
         return self.core.zip(counter)
 
@@ -321,14 +476,16 @@ class MapDataset(Base):
 class Selected:
     """A selection map as a mixing rule."""
 
-    chosen: SelectionMap
+    selection_map: SelectionMap
 
     def size(self, sizes: Sequence[int | None], /) -> int | None:
-        return len(self.chosen)
+        return len(self.selection_map)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        pairs = np.asarray([self.chosen[i] for i in positions.tolist()], np.int64).reshape(-1, 2)
+        pairs = np.asarray([self.selection_map[i] for i in positions.tolist()], np.int64).reshape(
+            -1, 2
+        )
         return pairs[:, 0], pairs[:, 1]
 
     def describe(self) -> Json:
-        return {"rule": name_of(self.chosen), "rows": len(self.chosen)}
+        return {"rule": name_of(self.selection_map), "rows": len(self.selection_map)}

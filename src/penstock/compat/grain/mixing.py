@@ -1,5 +1,4 @@
-"""Mixtures of either kind of dataset: inputs by name, weights checked, the rule that the order asks
-for."""
+"""Mixtures of either kind of dataset: named inputs, checked weights, mixing rule."""
 
 from __future__ import annotations
 
@@ -20,15 +19,19 @@ D = TypeVar("D")
 def named_inputs(
     datasets: Sequence[D] | Mapping[str, D], weights: Sequence[float] | Mapping[str, float] | None
 ) -> tuple[dict[str, D], dict[str, float]]:
-    """Inputs and weights by name: numbers as names for lists, keys in sorted order for dicts."""
+    """Return inputs and weights by name: lists are numbered, dicts are sorted by key.
+
+    Raises:
+        ConfigError: for missing or unknown weights, weights of 0 or less, or no datasets.
+    """
     if isinstance(datasets, Mapping):
         names = sorted(datasets)
         named = {name: datasets[name] for name in names}
         if weights is not None and (not isinstance(weights, Mapping) or sorted(weights) != names):
             raise ConfigError(
-                f"mix: give a weight for each of {names}, as a dict with the same keys"
+                f"mix: weights do not match: give a dict with one weight for each of {names}"
             )
-        given = (
+        named_weights = (
             {name: weights[name] for name in names}
             if isinstance(weights, Mapping)
             else dict.fromkeys(names, 1.0)
@@ -36,22 +39,24 @@ def named_inputs(
     else:
         named = {str(i): dataset for i, dataset in enumerate(datasets)}
         if weights is not None and (isinstance(weights, Mapping) or len(weights) != len(named)):
-            raise ConfigError(f"mix: give {len(named)} weights in a list, one for each dataset")
+            raise ConfigError(
+                f"mix: weights do not match: give a list of {len(named)} weights, one per dataset"
+            )
         values = [1.0] * len(named) if weights is None else list(weights)
-        given = dict(zip(named, values, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        named_weights = dict(zip(named, values, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if not named:
-        raise ConfigError("mix: no datasets")
-    for name, weight in given.items():
+        raise ConfigError("mix: no datasets: give at least one")
+    for name, weight in named_weights.items():
         if not weight > 0:
             raise ConfigError(
-                f"mix: the weight of input {name} is {weight}; leave an input out that is not "
-                "wanted"
+                f"mix: the weight of input {name} is {weight}: give a number above 0, or leave the "
+                "input out"
             )
-    return named, given
+    return named, named_weights
 
 
 def mixed(inputs: Mapping[str, Dataset], weights: Mapping[str, float], lineage: Lineage) -> Dataset:
-    """The mixture: every input in its own order, a pass ends when one has no more."""
+    """Mix inputs, each in its own order; a pass ends when one of them ends."""
     if not lineage.grain:
         return mix(inputs, weights, stop="first_exhausted")
     values = list(weights.values())

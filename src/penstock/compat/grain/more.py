@@ -32,7 +32,13 @@ class ShapeDtypeStruct:
 
 
 def get_element_spec(ds: Base) -> Any:
-    """Shapes and dtypes of the elements: those of the first one, which is computed for it.
+    """Return shapes and dtypes of the first element, which is computed for this.
+
+    Args:
+        ds: the dataset.
+
+    Raises:
+        ConfigError: for an empty dataset.
 
     >>> from penstock.compat.grain import MapDataset
     >>> get_element_spec(MapDataset.range(6).map(lambda i: {"x": i}).batch(2))
@@ -42,7 +48,9 @@ def get_element_spec(ds: Base) -> Any:
     try:
         first = next(it)
     except StopIteration:
-        raise ConfigError("get_element_spec: the dataset has no element to look at") from None
+        raise ConfigError(
+            "get_element_spec: the dataset is empty: give one with at least one element"
+        ) from None
     finally:
         it.close()
     return map_leaves(_spec, first)
@@ -56,33 +64,43 @@ def _spec(leaf: Any) -> ShapeDtypeStruct:
 def apply_transformations(
     ds: Any, transformations: Transformation | Sequence[Transformation]
 ) -> Any:
-    """The same as `ds.apply(transformations)`."""
+    """Return `ds.apply(transformations)`."""
     return ds.apply(transformations)
 
 
 def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0) -> Any:
-    """A batch of `batch_size` rows, whatever is missing being `pad_value`; for `batch(...,
-    batch_fn=partial(...))`.
+    """Batch up to `batch_size` rows, and pad the missing ones.
+
+    Use it as `batch(..., batch_fn=partial(batch_and_pad, ...))`.
+
+    Args:
+        values: 1 to `batch_size` elements.
+        batch_size: rows of the result.
+        pad_value: value of the missing rows.
+
+    Raises:
+        ConfigError: for no or too many elements.
 
     >>> batch_and_pad([1, 2], batch_size=3)
     array([1, 2, 0])
     """
     if not 0 < len(values) <= batch_size:
         raise ConfigError(
-            f"batch_and_pad: {len(values)} elements for a batch of {batch_size}: 1 to that many"
+            f"batch_and_pad: got {len(values)} elements for a batch of {batch_size}: give 1 to "
+            f"{batch_size}"
         )
-    short = batch_size - len(values)
+    missing = batch_size - len(values)
 
-    def padded(column: Any) -> Any:
+    def pad(column: Any) -> Any:
         rows = np.asarray(column)
-        return np.concatenate([rows, np.full((short, *rows.shape[1:]), pad_value, rows.dtype)])
+        return np.concatenate([rows, np.full((missing, *rows.shape[1:]), pad_value, rows.dtype)])
 
     batch = f.stack(values)
-    return map_leaves(padded, batch) if short else batch
+    return map_leaves(pad, batch) if missing else batch
 
 
 def multithread_prefetch(ds: IterDataset, num_threads: int, buffer_size: int) -> IterDataset:
-    """Computed ahead by threads, `buffer_size` elements each; 0 threads change nothing.
+    """Prefetch with threads, `buffer_size` elements each; 0 threads is a no-op.
 
     >>> from penstock.compat.grain import MapDataset
     >>> list(multithread_prefetch(MapDataset.range(3).to_iter_dataset(), 2, buffer_size=4))
@@ -94,8 +112,9 @@ def multithread_prefetch(ds: IterDataset, num_threads: int, buffer_size: int) ->
 
 
 def set_next_index(ds_iter: DatasetIterator, index: int) -> None:
-    """Go to element `index` of the pass: at once where the pipeline has random access, else by
-    reading up to it.
+    """Seek to element `index` of the pass.
+
+    Random access takes constant time; other pipelines read up to the element.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(9).to_iter_dataset())
@@ -107,36 +126,45 @@ def set_next_index(ds_iter: DatasetIterator, index: int) -> None:
 
 
 def get_next_index(ds_iter: DatasetIterator) -> int:
-    """How many elements of the pass come before the next one.
+    """Return the number of elements of the pass before the next one.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(9).to_iter_dataset())
     >>> next(it), next(it), get_next_index(it)
     (0, 1, 2)
     """
-    return ds_iter.place()
+    return ds_iter.next_index()
 
 
 def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:
-    """Where Grain's shuffle of `range(max_index + 1)` puts an index.
+    """Return the output of Grain's shuffle of `range(max_index + 1)` for an index.
+
+    Args:
+        index: the index.
+        max_index: the largest index.
+        seed: 32-bit seed.
+        rounds: must be 4.
+
+    Raises:
+        ConfigError: for other rounds, or an index out of range.
 
     >>> sorted(index_shuffle(i, 9, seed=3, rounds=4) for i in range(10)) == list(range(10))
     True
     """
     if rounds != 4:
         raise ConfigError(
-            f"index_shuffle(rounds={rounds}): only 4 rounds, as all shuffles of Grain have"
+            f"index_shuffle(rounds={rounds}): only rounds=4 is supported, as in all shuffles of "
+            "Grain"
         )
     if not 0 <= index <= max_index:
         raise ConfigError(
-            f"index_shuffle(index={index}): from 0 to max_index, which is {max_index}"
+            f"index_shuffle(index={index}): give an index from 0 to max_index={max_index}"
         )
     return int(shuffled(np.asarray([index]), max_index + 1, seed)[0])
 
 
 def assert_equal_output_after_checkpoint(ds: IterDataset) -> None:
-    """Fails unless a run over `ds` that is restored at any element gives the rest of the run that
-    was not.
+    """Assert that a run restored at any element yields the rest of the original run.
 
     >>> from penstock.compat.grain import MapDataset
     >>> assert_equal_output_after_checkpoint(MapDataset.range(9).seed(1).shuffle().to_iter_dataset())

@@ -1,5 +1,4 @@
-"""How a pipeline is run: threads and buffers. None of it changes an element, an order or a
-state."""
+"""Run options: threads and buffers. They change no element, order or state."""
 
 from __future__ import annotations
 
@@ -12,8 +11,16 @@ from ...errors import ConfigError
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How elements are read ahead: by `num_threads` threads, at most `prefetch_buffer_size` of
-    them. 0 of either reads in the caller's thread, when asked.
+    """Prefetch of elements: `num_threads` threads, at most `prefetch_buffer_size` elements.
+
+    0 of either reads inline.
+
+    Args:
+        num_threads: number of threads.
+        prefetch_buffer_size: elements in flight.
+
+    Raises:
+        ConfigError: for negative numbers.
 
     >>> ReadOptions()
     ReadOptions(num_threads=16, prefetch_buffer_size=500)
@@ -24,15 +31,21 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.num_threads < 0 or self.prefetch_buffer_size < 0:
-            raise ConfigError(f"{self}: numbers of threads and elements, 0 or more")
+            raise ConfigError(f"{self}: give numbers of 0 or more")
 
 
 @dataclass(frozen=True)
 class MultiprocessingOptions:
-    """How many workers compute ahead, and how many elements each. 0 workers compute in the caller's
-    thread.
+    """Number of workers, and elements in flight per worker; 0 workers compute inline.
 
-    The workers are threads: same stream and same states for any number of them.
+    The workers are threads: stream and states do not depend on their number.
+
+    Args:
+        num_workers: number of workers.
+        per_worker_buffer_size: elements in flight per worker.
+
+    Raises:
+        ConfigError: for negative numbers.
 
     >>> MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
     MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
@@ -43,13 +56,14 @@ class MultiprocessingOptions:
 
     def __post_init__(self) -> None:
         if self.num_workers < 0 or self.per_worker_buffer_size < 1:
-            raise ConfigError(f"{self}: 0 or more workers, with room for 1 element or more each")
+            raise ConfigError(
+                f"{self}: give 0 or more workers, with a buffer of 1 or more elements each"
+            )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Up to `n` elements made ahead by a thread of their own; `fn` is what that thread does to
-    them."""
+    """A thread that prefetches up to `n` elements and applies `fn` to them."""
 
     n: int
     fn: Callable[[Any], Any] | None = None
@@ -57,44 +71,46 @@ class Stage:
 
 @dataclass(frozen=True)
 class Run:
-    """All that `ReadOptions`, `mp_prefetch` and prefetching ask for, over a whole pipeline."""
+    """Run options of a whole pipeline, from `ReadOptions`, `mp_prefetch` and prefetch steps."""
 
     threads: int = 0
-    ahead: int = 0
+    prefetch: int = 0
     stages: tuple[Stage, ...] = ()
 
     @staticmethod
     def of(options: ReadOptions) -> Run:
-        """One pool for the whole pipeline, however many inputs it has."""
-        threads, ahead = options.num_threads, options.prefetch_buffer_size
-        return Run(threads, ahead) if threads and ahead else Run()
+        """Make one thread pool for the whole pipeline, for any number of inputs."""
+        threads, prefetch = options.num_threads, options.prefetch_buffer_size
+        return Run(threads, prefetch) if threads and prefetch else Run()
 
     def workers(self, options: MultiprocessingOptions) -> Run:
-        """With room for these workers too."""
-        ahead = options.num_workers * options.per_worker_buffer_size
+        """Add workers."""
+        prefetch = options.num_workers * options.per_worker_buffer_size
         return replace(
-            self, threads=max(self.threads, options.num_workers), ahead=max(self.ahead, ahead)
+            self,
+            threads=max(self.threads, options.num_workers),
+            prefetch=max(self.prefetch, prefetch),
         )
 
     def stage(self, stage: Stage) -> Run:
-        """With one more stage, behind those there are."""
+        """Append a stage."""
         return replace(self, stages=(*self.stages, stage))
 
     def mapped(self, fn: Callable[[Any], Any]) -> Run:
-        """With one more function in the last stage."""
+        """Append a function to the last stage."""
         last = self.stages[-1]
         assert last.fn is not None
         return replace(self, stages=(*self.stages[:-1], Stage(last.n, Then(last.fn, fn))))
 
     @property
-    def placed(self) -> bool:
-        """Whether the last stage is on a device: nothing but maps can follow."""
+    def on_device(self) -> bool:
+        """True if a stage is on a device: only maps can follow."""
         return any(stage.fn is not None for stage in self.stages)
 
 
 @dataclass(frozen=True)
 class Then:
-    """One function after the other."""
+    """Compose two functions."""
 
     first: Callable[[Any], Any]
     second: Callable[[Any], Any]
@@ -103,12 +119,12 @@ class Then:
         return self.second(self.first(value))
 
 
-def together(runs: Iterable[Run]) -> Run:
-    """The run of a pipeline over several: the most that any asks for, once."""
-    found = list(runs)
-    stages = max((stage.n for run in found for stage in run.stages), default=0)
+def merge_runs(runs: Iterable[Run]) -> Run:
+    """Return the run options of a pipeline over several: the maximum of each."""
+    all_runs = list(runs)
+    stages = max((stage.n for run in all_runs for stage in run.stages), default=0)
     return Run(
-        max((run.threads for run in found), default=0),
-        max((run.ahead for run in found), default=0),
+        max((run.threads for run in all_runs), default=0),
+        max((run.prefetch for run in all_runs), default=0),
         (Stage(stages),) if stages else (),
     )

@@ -1,7 +1,7 @@
-"""Grain's own order, as orders and a mixing rule of the core: what `order="grain"` puts in.
+"""Grain's own order (`order="grain"`), as orders and a mixing rule of Penstock.
 
-Everything here reproduces formulas of Grain 0.2.18, defects included, so that a run can move over
-in the middle. The default order of this face is Penstock's, which has none of them.
+Everything here reproduces formulas of Grain 0.2.18, defects included, so that a run can migrate
+midway. The default order is Penstock's, which has none of these defects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PERIOD = 1 << 20  # mixes of shorter periods are tabulated
 
 @dataclass(frozen=True)
 class GlobalShuffle:
-    """A pass in the order of the cipher; pass `e` has the seed `seed + e`, as Grain has it."""
+    """Shuffle a pass by Grain's cipher; pass `e` has the seed `seed + e`, as in Grain."""
 
     seed: int
 
@@ -43,8 +43,7 @@ class GlobalShuffle:
 
 @dataclass(frozen=True)
 class Windows:
-    """Every window by itself. A last window that is not full reaches into the next pass, as Grain
-    has it."""
+    """Shuffle each window; a short last window reaches into the next pass, as in Grain."""
 
     window: int
     seed: int
@@ -63,28 +62,27 @@ class Windows:
 
 
 def _in_groups(
-    positions: Ints, n: int, seed: int, modulus: int, how: Callable[[Ints, int, int], Ints]
+    positions: Ints, n: int, seed: int, modulus: int, permutation: Callable[[Ints, int, int], Ints]
 ) -> Ints:
-    """Positions permuted inside groups of `n`; group `g` has the seed `seed + g`."""
+    """Permute positions inside groups of `n`; group `g` has the seed `seed + g`."""
     out, group = np.empty_like(positions), positions // n
     order = np.argsort(group, kind="stable")
     ordered = group[order]
     edges = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1 if len(ordered) else 0)).tolist()
     for a, b in pairwise([*edges, len(ordered)]):
-        rows, first = order[a:b], int(ordered[a])
-        if (value := (seed + first) % modulus) >> 32:
+        rows, group_index = order[a:b], int(ordered[a])
+        if (value := (seed + group_index) % modulus) >> 32:
             raise ConfigError(
-                f"window {first} would have the seed {value}, beyond 32 bits; Grain has no order "
-                "there"
+                f"window {group_index} would have the seed {value}, beyond 32 bits, for which "
+                "Grain has no order: lower the seed"
             )
-        out[rows] = how(positions[rows] - first * n, n, value) + first * n
+        out[rows] = permutation(positions[rows] - group_index * n, n, value) + group_index * n
     return out
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The first pass again and again, random maps included. One that is endless counts as very
-    long."""
+    """Repeat the first pass, random maps included; an endless one counts as very long."""
 
     epochs: int | None = None
 
@@ -103,8 +101,10 @@ class FirstPass:
 
 @dataclass(frozen=True)
 class PassingSlice:
-    """Places of every pass, so that a shuffled pass puts others there: Grain's slice (`count` None:
-    endless)."""
+    """Grain's slice: positions of every pass, so a shuffled pass has other elements there.
+
+    `count` None means endless.
+    """
 
     start: int
     count: int | None
@@ -137,7 +137,7 @@ class PassingSlice:
 
 @dataclass(frozen=True)
 class Times:
-    """Every sample `n` times in a row."""
+    """Repeat every sample `n` times in a row."""
 
     n: int
 
@@ -159,7 +159,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Proportions:
-    """Grain's mixture: whole-number proportions, split one input after the other by rounding down.
+    """Grain's mixture: integer proportions, split one input at a time by rounding down.
 
     >>> Proportions.of([1, 2], 2).at(np.arange(6))[0].tolist()
     [0, 1, 1, 0, 1, 1]
@@ -169,8 +169,7 @@ class Proportions:
 
     @staticmethod
     def of(weights: Sequence[float] | None, inputs: int) -> Proportions:
-        """The proportions of these weights: scaled so that the least is 100, then cut off, as Grain
-        does."""
+        """Scale weights so that the smallest is 100, then truncate, as Grain does."""
         if weights is None:
             return Proportions((1,) * inputs)
         scale = 100 / min(weights)
@@ -181,20 +180,20 @@ class Proportions:
             return None
         total = sum(self.parts)
         lengths = [sys.maxsize if size is None else size for size in sizes]
-        least = int(
+        rows = int(
             min(length / (part / total) for length, part in zip(lengths, self.parts, strict=True))
         )
-        return None if least >= sys.maxsize else least
+        return None if rows >= sys.maxsize else rows
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         total = sum(self.parts)
-        turn, place = np.divmod(positions, total)
+        period, offset = np.divmod(positions, total)
         source, draw = _period(self.parts) if total <= _PERIOD else (None, None)
         if source is None or draw is None:
-            source, draw = _picked(place, self.parts)
+            source, draw = _source_and_draw(offset, self.parts)
         else:
-            source, draw = source[place], draw[place]
-        return source, draw + turn * np.asarray(self.parts, np.int64)[source]
+            source, draw = source[offset], draw[offset]
+        return source, draw + period * np.asarray(self.parts, np.int64)[source]
 
     def describe(self) -> Json:
         return {"rule": "grain proportions", "parts": list(self.parts)}
@@ -202,21 +201,28 @@ class Proportions:
 
 @lru_cache(maxsize=64)
 def _period(parts: tuple[int, ...]) -> tuple[Ints, Ints]:
-    return _picked(np.arange(sum(parts), dtype=np.int64), parts)
+    return _source_and_draw(np.arange(sum(parts), dtype=np.int64), parts)
 
 
-def _picked(place: Ints, parts: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The input of every place of the period, and which of its draws it is. Python's integers where
-    int64 is short."""
-    rest = sum(parts)
-    wide = rest >= 1 << 31
-    before, after = (place.astype(object), place.astype(object) + 1) if wide else (place, place + 1)
-    source, draw = np.full(len(place), -1, np.int64), np.zeros(len(place), np.int64)
+def _source_and_draw(offset: Ints, parts: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return the input of every offset in the period, and its draw number.
+
+    Uses Python integers if int64 could overflow.
+    """
+    remaining = sum(parts)
+    wide = remaining >= 1 << 31
+    before, after = (
+        (offset.astype(object), offset.astype(object) + 1) if wide else (offset, offset + 1)
+    )
+    source, draw = np.full(len(offset), -1, np.int64), np.zeros(len(offset), np.int64)
     for i, part in enumerate(parts):
-        less, more = before * (rest - part) // rest, after * (rest - part) // rest
-        mine = ((before - less) != (after - more)) & (source < 0)
-        source[mine], draw[mine] = i, (after - more - 1)[mine]
-        rest, before, after = rest - part, less, more
+        less, more = (
+            before * (remaining - part) // remaining,
+            after * (remaining - part) // remaining,
+        )
+        selected = ((before - less) != (after - more)) & (source < 0)
+        source[selected], draw[selected] = i, (after - more - 1)[selected]
+        remaining, before, after = remaining - part, less, more
     return source, draw
 
 
@@ -224,7 +230,7 @@ def _picked(place: Ints, parts: tuple[int, ...]) -> tuple[Ints, Ints]:
 
 
 def default_seed(marks: Sequence[tuple[int, int]]) -> int:
-    """Grain's seed of a step from the seeds above it and how many steps away each is.
+    """Return Grain's seed of a step, from the seeds above it and their distances in steps.
 
     >>> default_seed([(42, 1)])
     3329053876
@@ -237,8 +243,7 @@ def default_seed(marks: Sequence[tuple[int, int]]) -> int:
 
 
 def generator_at(seed: int, index: int) -> np.random.Generator:
-    """Grain's generator for one sample: Philox with the seed's key, its counter at the sample's
-    index."""
+    """Return Grain's generator for one sample: Philox with the sample's index as counter."""
     return np.random.Generator(np.random.Philox(key=_philox_key(seed), counter=[0, 0, 0, index]))
 
 

@@ -1,4 +1,4 @@
-"""Packing: sequences put into rows, each feature with a length of its own."""
+"""Packing: sequences put into rows, with one length per feature."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ class _Packed(IterDataset):
 
 
 class FirstFitPackIterDataset(_Packed):
-    """Rows of whole sequences: each goes into the first of `num_packing_bins` rows in which it
-    fits; where it fits in none, all of them are given out and new ones begun.
+    """Pack whole sequences into rows: each goes into the first open row with room.
 
-    `length_struct` gives the length of a row for each feature. A row has the features, and for each
-    `<feature>_segment_ids` (1, 2, ..., 0 for padding) and `<feature>_positions`, but for those in
-    `meta_features`: these are only packed, or come in a list with one entry for each sequence if
-    they are not in `length_struct`. With `shuffle_bins` the rows that are given out together are
-    shuffled; with `shuffle_bins_group_by_feature` those with low values of a feature come first.
-    `pack_alignment_struct` has each sequence begin at a multiple of a number, `padding_struct` says
-    what is put where nothing is. A sequence longer than a row is an error.
+    There are `num_packing_bins` open rows. A sequence that fits into none emits all of them and
+    opens new ones. A sequence longer than a row is an error.
+
+    `length_struct` is the row length per feature. A row has the features, and for each
+    `<feature>_segment_ids` (1, 2, ..., 0 for padding) and `<feature>_positions`. Features in
+    `meta_features` have neither; those not in `length_struct` become a list with one entry per
+    sequence. `shuffle_bins` shuffles the rows emitted together; `shuffle_bins_group_by_feature`
+    sorts them by a feature, low values first. `pack_alignment_struct` aligns the start of sequences
+    to multiples; `padding_struct` sets the padding values.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.source([{"x": [1, 2]}, {"x": [3, 4, 5]}, {"x": [6]}]).to_iter_dataset()
@@ -61,8 +62,8 @@ class FirstFitPackIterDataset(_Packed):
         padding_struct: Mapping[str, Any] | None = None,
         max_sequences_per_bin: int | None = None,
     ) -> None:
-        room = _room(length_struct)
-        align = _of_each("pack_alignment_struct", pack_alignment_struct, room, 1)
+        features = _make_feature_room(length_struct)
+        align = _per_feature("pack_alignment_struct", pack_alignment_struct, features, 1)
         if (
             num_packing_bins < 1
             or (max_sequences_per_bin is not None and max_sequences_per_bin < 1)
@@ -71,34 +72,40 @@ class FirstFitPackIterDataset(_Packed):
             raise ConfigError(
                 f"num_packing_bins={num_packing_bins}, "
                 f"max_sequences_per_bin={max_sequences_per_bin}, "
-                f"pack_alignment_struct={pack_alignment_struct}: numbers of at least 1"
+                f"pack_alignment_struct={pack_alignment_struct}: give numbers of at least 1"
             )
         group = shuffle_bins_group_by_feature
-        if group is not None and group not in room.names:
-            raise ConfigError(f"shuffle_bins_group_by_feature={group!r} must be in length_struct")
-        own = parent.lineage.seed("packing", seed)
-        shuffled = Shuffled(own, parent.lineage.grain, group) if shuffle_bins else None
-        padding = _of_each("padding_struct", padding_struct, room, 0)
-        fold = Bins(room, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
+        if group is not None and group not in features.names:
+            raise ConfigError(
+                f"shuffle_bins_group_by_feature={group!r} is not in length_struct: name one of its "
+                "features"
+            )
+        shuffle_seed = parent.lineage.seed("packing", seed)
+        shuffled = Shuffled(shuffle_seed, parent.lineage.grain, group) if shuffle_bins else None
+        padding = _per_feature("padding_struct", padding_struct, features, 0)
+        fold = Bins(features, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
         super().__init__(
-            parent, fold, FeatureRows(room, meta_features, align=align, padding=padding)
+            parent, fold, FeatureRows(features, meta_features, align=align, padding=padding)
         )
 
 
 class BestFitPackIterDataset(FirstFitPackIterDataset):
-    """As `FirstFitPackIterDataset`, with each sequence in the fullest row in which it fits."""
+    """Pack whole sequences into rows: each goes into the fullest open row with room.
+
+    Arguments are as in `FirstFitPackIterDataset`.
+    """
 
     best = True
 
 
 class ConcatThenSplitIterDataset(_Packed):
-    """Sequences end to end, cut wherever a feature fills its row; the others are padded there.
+    """Concatenate sequences, and split them where a feature fills its row; pad the others.
 
-    Rows are as those of `FirstFitPackIterDataset`; the positions of a piece begin at 0. Features in
+    Rows are as in `FirstFitPackIterDataset`; positions of a piece begin at 0. Features in
     `meta_features` are whole in every piece of their sequence. With
-    `split_full_length_features=False`, sequences that fill a row exactly have one of their own,
-    after the row that is open. With `BOSHandling.REPLACE_FIRST_TOKEN_WITH_BOS` the first token of
-    every piece becomes `bos_token_id` in `bos_features`.
+    `split_full_length_features=False`, a sequence that fills a row exactly gets its own row after
+    the open one. With `BOSHandling.REPLACE_FIRST_TOKEN_WITH_BOS` the first token of every piece
+    becomes `bos_token_id` in `bos_features`.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.source([{"x": [1, 2, 3]}, {"x": [4, 5]}]).to_iter_dataset()
@@ -121,55 +128,54 @@ class ConcatThenSplitIterDataset(_Packed):
         if replaces != (bos_token_id is not None) or (bos_features and not replaces):
             raise ConfigError(
                 f"bos_handling={bos_handling.name}, bos_token_id={bos_token_id}, "
-                f"bos_features={bos_features}: "
-                "the token and its features are for REPLACE_FIRST_TOKEN_WITH_BOS, which needs a "
-                "token"
+                f"bos_features={bos_features}: use them only with REPLACE_FIRST_TOKEN_WITH_BOS, "
+                "which needs bos_token_id"
             )
-        room = _room(length_struct)
-        cut = tuple(name not in set(meta_features) for name in room.names)
+        features = _make_feature_room(length_struct)
+        cut = tuple(name not in set(meta_features) for name in features.names)
         if unknown := set(bos_features) - {
-            name for name, is_cut in zip(room.names, cut, strict=True) if is_cut
+            name for name, is_cut in zip(features.names, cut, strict=True) if is_cut
         }:
             raise ConfigError(
                 f"bos_features: {sorted(unknown)} must be in length_struct and not in meta_features"
             )
         if not any(cut):
             raise ConfigError(
-                f"meta_features={[*meta_features]}: at least one feature must not be among them"
+                f"meta_features={[*meta_features]} covers every feature: leave out at least one"
             )
         bos = dict.fromkeys(bos_features, bos_token_id) if bos_token_id is not None else {}
-        fold = EndToEnd(room, cut, keep_full=not split_full_length_features)
-        super().__init__(parent, fold, FeatureRows(room, meta_features, bos=bos, exact=True))
+        fold = EndToEnd(features, cut, keep_full=not split_full_length_features)
+        super().__init__(parent, fold, FeatureRows(features, meta_features, bos=bos, exact=True))
 
 
-def _room(length_struct: Mapping[str, int]) -> FeatureRoom:
+def _make_feature_room(length_struct: Mapping[str, int]) -> FeatureRoom:
     lengths: Mapping[str, Any] = length_struct
     if not lengths or not all(
         isinstance(length, int) and length > 0 for length in lengths.values()
     ):
         raise ConfigError(
-            f"length_struct={dict(lengths)}: a length of at least 1 for each feature, and no dicts "
-            "in it"
+            f"length_struct={dict(lengths)}: give each feature a length of at least 1, without "
+            "nested dicts"
         )
     return FeatureRoom(tuple(lengths), tuple(lengths.values()))
 
 
-def _of_each(
-    option: str, given: Mapping[str, Any] | None, room: FeatureRoom, default: Any
+def _per_feature(
+    option: str, values: Mapping[str, Any] | None, features: FeatureRoom, default: Any
 ) -> tuple[Any, ...]:
-    if given is not None and set(given) != set(room.names):
+    if values is not None and set(values) != set(features.names):
         raise ConfigError(
-            f"{option}={dict(given)}: an entry for each of {[*room.names]}, as in length_struct"
+            f"{option}={dict(values)}: give an entry for each of {[*features.names]}, as in "
+            "length_struct"
         )
-    return tuple((default if given is None else given[name]) for name in room.names)
+    return tuple((default if values is None else values[name]) for name in features.names)
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The order in which rows that were packed together are given out.
+    """Order of rows that were packed together.
 
-    With `group_by`, rows with a lower mean of that feature (each value once, zeros left out) come
-    first.
+    With `group_by`, rows with a lower mean of that feature (distinct nonzero values) come first.
     """
 
     seed: int
@@ -177,7 +183,7 @@ class Shuffled:
     group_by: str | None = None
 
     def order(self, rows: Sequence[Sequence[Item | Part]], before: int) -> list[int]:
-        """Places of `rows`; `before` rows were given out so far."""
+        """Return a permutation of `rows`; `before` is the number of rows emitted so far."""
         n = len(rows)
         if self.numpy:
             order: list[int] = np.random.default_rng(self.seed + before).permuted(range(n)).tolist()

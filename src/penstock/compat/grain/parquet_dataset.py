@@ -1,4 +1,4 @@
-"""Parquet files as a stream of rows, one row group in memory at a time."""
+"""Parquet files as a stream of rows, with one row group in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from ...types import Json
 from .iter_dataset import IterDataset
 from .lineage import Lineage, Style
 
-_CYCLE = 16  # files that are read in turn
-_ROWS = 256  # rows taken out of a row group at a time
+_CYCLE = 16  # interleaved files
+_ROWS = 256  # rows per read of a row group
 
 
 class ParquetIterDataset(IterDataset):
-    """The rows of a Parquet file as dicts, in order; of several files, 16 in turn. Only `columns`
-    are read.
+    """Read the rows of a Parquet file as dicts, in order; 16 files at a time are interleaved.
 
-    A file is opened when its first row is asked for. Resuming opens it at the row group that is
+    Only `columns` are read. A file is opened at its first row; resuming opens it at the row group
     needed.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
@@ -41,9 +40,11 @@ class ParquetIterDataset(IterDataset):
         columns: Sequence[str] | None = None,
         order: Style = "penstock",
     ) -> None:
-        given = [path] if isinstance(path, str | Path) else path
-        paths = [file for one in given for file in find(one)]
-        first, *others = (from_iterable(Rows(str(one), columns), Path(one).stem) for one in paths)
+        patterns = [path] if isinstance(path, str | Path) else path
+        paths = [file for pattern in patterns for file in find(pattern)]
+        first, *others = (
+            from_iterable(Rows(str(path), columns), Path(path).stem) for path in paths
+        )
         core = first.interleave(*others, width=_CYCLE) if others else first
         super().__init__(core, Lineage(order))
 
@@ -55,15 +56,16 @@ class Rows:
         self.path, self.columns = path, columns
 
     def names(self) -> Sequence[str]:
-        """The file."""
+        """Return the name of the file."""
         return [Path(self.path).name]
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
-        """The rows from `row` on."""
-        file = Parquet(Path(self.path), columns=self.columns, shared=SharedCaches(LRUCache(4), LRUCache(1)))
+        """Yield the rows from `row` on."""
+        caches = SharedCaches(LRUCache(4), LRUCache(1))
+        file = Parquet(Path(self.path), columns=self.columns, shared=caches)
         for start in range(row, len(file), _ROWS):
             yield from file.read(np.arange(start, min(start + _ROWS, len(file))))
 
     def describe(self) -> Json:
-        """That it is a Parquet file, and its columns."""
+        """Return the format and columns, for the identity of the data."""
         return {"type": "parquet", "columns": None if self.columns is None else list(self.columns)}

@@ -1,4 +1,4 @@
-"""The older names of the same things: `import penstock.compat.grain.python as grain`.
+"""Grain's older names: `import penstock.compat.grain.python as grain`.
 
 >>> import penstock.compat.grain.python as grain
 >>> class Double(grain.MapTransform):

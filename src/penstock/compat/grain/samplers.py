@@ -1,4 +1,4 @@
-"""The samplers of a `DataLoader`."""
+"""Samplers of a `DataLoader`."""
 
 from .data_loader import IndexSampler, SequentialSampler
 

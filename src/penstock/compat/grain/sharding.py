@@ -1,4 +1,4 @@
-"""Which part of the data a process reads."""
+"""Sharding of the data across processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import ConfigError, missing_extra
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """Part `shard_index` of `shard_count`; with `drop_remainder` all parts are equally long.
+    """Shard `shard_index` of `shard_count`; `drop_remainder` makes all shards equally long.
 
     >>> from penstock.compat.grain import MapDataset
     >>> shard = ShardOptions(1, 3)
@@ -25,12 +25,12 @@ class ShardOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.shard_index < self.shard_count:
             raise ConfigError(
-                f"{self}: an index from 0 to {self.shard_count - 1}, of at least one shard"
+                f"{self}: give an index from 0 to {self.shard_count - 1}, and at least one shard"
             )
 
 
 class NoSharding(ShardOptions):
-    """All of it.
+    """All the data in one shard.
 
     >>> NoSharding()
     NoSharding(shard_index=0, shard_count=1, drop_remainder=False)
@@ -41,7 +41,7 @@ class NoSharding(ShardOptions):
 
 
 class ShardByJaxProcess(ShardOptions):
-    """The part of this JAX process."""
+    """The shard of this JAX process."""
 
     def __init__(self, drop_remainder: bool = False) -> None:
         try:

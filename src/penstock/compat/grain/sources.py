@@ -1,4 +1,4 @@
-"""Sources: anything with `len` and `[i]` is one."""
+"""Sources: any object with `len` and `[i]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import ConfigError
 
 @runtime_checkable
 class RandomAccessDataSource(Protocol):
-    """What `MapDataset.source` takes.
+    """Protocol of sources that `MapDataset.source` accepts.
 
     >>> isinstance([1, 2], RandomAccessDataSource)
     True
@@ -20,7 +20,7 @@ class RandomAccessDataSource(Protocol):
 
 
 class RangeDataSource:
-    """Whole numbers from `start` to before `stop`.
+    """Integers from `start` to before `stop`.
 
     >>> from penstock.compat.grain import MapDataset
     >>> list(MapDataset.source(RangeDataSource(2, 9, 3)))
@@ -29,7 +29,7 @@ class RangeDataSource:
 
     def __init__(self, start: int, stop: int, step: int) -> None:
         if step == 0:
-            raise ConfigError("RangeDataSource: a step of 0")
+            raise ConfigError("RangeDataSource: step=0: give another step")
         self._numbers = range(start, stop, step)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Transformations as classes, for those who prefer them to functions."""
+"""Transformations as classes, an alternative to functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Map(ABC):
-    """One element for each.
+    """Map each element to one element.
 
     >>> class Double(Map):
     ...     def map(self, element):
@@ -24,46 +24,46 @@ class Map(ABC):
 
     @abstractmethod
     def map(self, element: Any) -> Any:
-        """The new element."""
+        """Return the new element."""
 
 
 class MapWithIndex(ABC):
-    """One element for each, which may depend on its index."""
+    """Map each element and its index to one element."""
 
     @abstractmethod
     def map_with_index(self, index: int, element: Any) -> Any:
-        """The new element."""
+        """Return the new element."""
 
 
 class RandomMap(ABC):
-    """One element for each, with a generator that belongs to the element."""
+    """Map each element to one element, with its own random generator."""
 
     @abstractmethod
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
-        """The new element."""
+        """Return the new element."""
 
 
 class Filter(ABC):
-    """Some of the elements."""
+    """Select elements."""
 
     @abstractmethod
     def filter(self, element: Any) -> bool:
-        """Whether the element stays."""
+        """Return whether to keep the element."""
 
 
 class FlatMap(ABC):
-    """Up to `max_fan_out` elements for each."""
+    """Map each element to up to `max_fan_out` elements."""
 
     max_fan_out: int
 
     @abstractmethod
     def flat_map(self, element: Any) -> Sequence[Any]:
-        """The new elements."""
+        """Return the new elements."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups of `batch_size` elements, stacked, or built by `batch_fn`."""
+    """Batch `batch_size` elements, stacked or built by `batch_fn`."""
 
     batch_size: int
     drop_remainder: bool = False
@@ -71,8 +71,9 @@ class Batch:
 
 
 class DatasetSelectionMap(ABC):
-    """Which dataset, and which of its elements, each element of a selection is; endless ones have
-    `sys.maxsize`.
+    """Map from element index to a dataset number and an index in that dataset.
+
+    Endless maps have the length `sys.maxsize`.
 
     >>> class Swapped(DatasetSelectionMap):
     ...     def __len__(self):
@@ -86,15 +87,15 @@ class DatasetSelectionMap(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many elements a pass has."""
+        """Return the number of elements of a pass."""
 
     @abstractmethod
     def __getitem__(self, index: int, /) -> tuple[int, int]:
-        """Number of the dataset, and of the element in it."""
+        """Return the number of the dataset, and the index of the element in it."""
 
 
 class BOSHandling(Enum):
-    """What packing does about the token at the beginning of a sequence."""
+    """Treatment of the token at the beginning of a sequence in packing."""
 
     DO_NOTHING = auto()
     REPLACE_FIRST_TOKEN_WITH_BOS = auto()

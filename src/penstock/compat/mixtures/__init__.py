@@ -1,8 +1,7 @@
-"""Mixtures written for other projects, read as mixture files; what cannot be carried over is named.
+"""Convert mixtures of other projects to mixture files, and report everything that is lost.
 
-Known are the files of `KINDS`. They are read as plain data, Python by its syntax tree alone:
-    nothing that they name is
-imported, no code is run, no network is used.
+The known formats are in `KINDS`. Files are read as plain data, and Python only by its syntax tree:
+nothing is imported, no code runs, no network is used.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from . import (
     trl,
 )
 from .account import Account, Keys
-from .places import Files
+from .locations import Files
 
 KINDS: dict[str, ModuleType] = {
     "energon": energon,
@@ -52,12 +51,12 @@ KINDS: dict[str, ModuleType] = {
     "dclm": dclm,
     "python": python,
 }
-"""Names of the formats, in the order in which they are looked for."""
+"""Converters by format, in the order of detection."""
 
 
-_TOLD_APART = (axolotl, trl)
-"""Formats whose lists of datasets look alike: the arguments around and inside tell them apart."""
-_NOT_READ = {
+_SIMILAR = (axolotl, trl)
+"""Formats with similar lists of datasets; other keys of the file distinguish them."""
+_UNSUPPORTED = {
     "Accelerate": {"distributed_type", "compute_environment", "mixed_precision"},
     "DeepSpeed": {"zero_optimization", "train_micro_batch_size_per_gpu"},
     "GitHub": {"jobs", "on", "updates"},
@@ -66,15 +65,20 @@ _NOT_READ = {
     "LLaMA-Factory v1": {"train_dataset", "sample_backend"},
     "torchtune": {"_component_"},
 }
-"""Settings by which files are known that name no data, or in a way that is not read here."""
+"""Keys that identify files without data, or in formats that are not supported."""
 
 
 @dataclass
 class Conversion:
-    """A mixture of another project as a mixture file, and what became of everything that its file
-    says.
+    """A mixture of another project as a mixture file, with the outcome for every key.
 
-    Of the problems, warnings are what is lost, and notes are what one should know about the rest.
+    Problems are warnings (what is lost) and notes (what to know about the rest).
+
+    Args:
+        mixture: the description.
+        format: format of the file.
+        keys: every key of the file.
+        problems: warnings and notes.
     """
 
     mixture: MixtureFile
@@ -91,28 +95,29 @@ def convert(
     files: Mapping[str, str] | None = None,
     ranks: int | None = None,
 ) -> tuple[MixtureFile, list[Problem]]:
-    """A file of another project as the description of a mixture file, and everything that it does
-    not carry over.
+    """Convert a file of another project to a mixture description, with everything it loses.
 
-    Of the problems, warnings are what is lost, and notes are what one should know about the rest;
-    each with file, line and key. Write the description with `ps.dump`. `convert_with_keys` lists
-    all keys of the file as well.
+    Problems are warnings (what is lost) and notes (what to know about the rest), each with file,
+    line and key. Write the description with `ps.dump`. `convert_with_keys` also lists all keys of
+    the file.
 
     Args:
         path: the file.
-        kind: its format, one of `KINDS`; found from what the file holds where it is not said.
-        pick: which of several: the split of an Energon metadataset ("train"), the mixture of a
-            Python file.
-        files: where data lies here: a source's name, a dataset's name on a hub, or how a path
-            begins (`gs://bucket/`) -> a path; `*` is for all other sources, and `{name}` in its
-            path their names.
-        ranks: how many ranks read samples of their own: a batch that the file means for all is
-            shared out to them, and one that it means for each is theirs. Where it means one for
-            each, and `ranks` is not said, that is lost.
+        kind: its format, one of `KINDS`; detected from the content by default.
+        pick: selects one of several: the split of an Energon metadataset ("train"), the mixture of
+            a Python file.
+        files: local locations of the data: a source's name, a dataset's name on a hub, or a path
+            prefix (`gs://bucket/`) -> a path. `*` stands for all other sources, and `{name}` in its
+            path for their names.
+        ranks: number of ranks that read their own samples. A batch for all ranks is divided by it,
+            a batch per rank is kept. Without `ranks`, a batch per rank is lost.
+
+    Returns:
+        The description and the problems.
 
     Raises:
-        ConfigError: where the file cannot be read, its format is not clear, it holds no source that
-            a mixture file could name, or `files` says something that nothing is.
+        ConfigError: if the file cannot be read, its format is unclear, it has no source that a
+            mixture file could name, or a key of `files` matches nothing.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "mix.yaml"
@@ -124,8 +129,8 @@ def convert(
     >>> model.names, model.shares(), [problem.key for problem in problems if problem.severity == "warning"]
     (('web', 'code'), {'web': 0.75, 'code': 0.25}, ['sampling'])
     """
-    found = convert_with_keys(path, kind, pick, files=files, ranks=ranks)
-    return found.mixture, found.problems
+    conversion = convert_with_keys(path, kind, pick, files=files, ranks=ranks)
+    return conversion.mixture, conversion.problems
 
 
 def convert_with_keys(
@@ -136,8 +141,20 @@ def convert_with_keys(
     files: Mapping[str, str] | None = None,
     ranks: int | None = None,
 ) -> Conversion:
-    """Convert as `convert` does, and list every key of the file: carried, harmless, or reported
-    among the problems.
+    """Convert like `convert`, and list every key of the file: carried, harmless, or reported.
+
+    Args:
+        path: the file.
+        kind: as in `convert`.
+        pick: as in `convert`.
+        files: as in `convert`.
+        ranks: as in `convert`.
+
+    Returns:
+        The conversion.
+
+    Raises:
+        ConfigError: as in `convert`.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "sft.yaml"
@@ -151,48 +168,52 @@ def convert_with_keys(
     (['model_name_or_path'], ['learnin_rate'])
     """
     tree = _tree(Path(path))
-    found = _kind(tree, path) if kind is None else kind
-    if found not in KINDS:
-        raise ConfigError(f"unknown kind {found!r}: one of {', '.join(KINDS)}")
-    if not KINDS[found].is_mine(tree):
-        raise ConfigError(f"{path}: this is no {found} file")
-    if pick is not None and found not in ("energon", "python"):
-        raise ConfigError(f"{path}: pick={pick!r}: there is only one mixture in {found} files")
-    account = Account(found, Files(files or {}), ranks)
-    more = () if pick is None else (pick,)
+    format_name = _kind(tree, path) if kind is None else kind
+    if format_name not in KINDS:
+        raise ConfigError(f"unknown kind {format_name!r}: use one of {', '.join(KINDS)}")
+    if not KINDS[format_name].is_mine(tree):
+        raise ConfigError(f"{path}: this is not a {format_name} file: check kind=")
+    if pick is not None and format_name not in ("energon", "python"):
+        raise ConfigError(
+            f"{path}: pick={pick!r}: {format_name} files have only one mixture: leave pick out"
+        )
+    account = Account(format_name, Files(files or {}), ranks)
+    pick_arguments = () if pick is None else (pick,)
     try:
-        model: MixtureFile = KINDS[found].convert(tree, account, *more)
+        model: MixtureFile = KINDS[format_name].convert(tree, account, *pick_arguments)
     except ConfigError as error:
-        why = [str(one) for one in sorted(set(account.problems)) if one.severity == "warning"]
-        raise ConfigError("\n".join([str(error), *why])) from None
+        problems = sorted(set(account.problems))
+        warnings = [str(problem) for problem in problems if problem.severity == "warning"]
+        raise ConfigError("\n".join([str(error), *warnings])) from None
     except PenstockError:
         raise
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        # Files of other projects may hold anything in any place.
-        raise ConfigError(f"{path}: what it says cannot be carried over: {error!r}") from error
+        # Files of other projects may have any value at any key.
+        raise ConfigError(f"{path}: its content cannot be converted: {error!r}") from error
     if unused := account.files.unused():
         raise ConfigError(
-            f"files: nothing in {path} is called {unused[0]!r}; its sources are "
+            f"files: {unused[0]!r} matches nothing in {path}; its sources are "
             f"{', '.join(model.names)}"
         )
-    if wrong := unfit(model, path):
+    if invalid := unfit(model, path):
         raise ConfigError(
             "\n".join(
-                f"{path}: what it says makes no mixture: {one.key}: {one.message}" for one in wrong
+                f"{path}: the result is not a valid mixture: {problem.key}: {problem.message}"
+                for problem in invalid
             )
         )
     if model.horizon is not None and model.horizon[0] == "steps" and model.batch is None:
         account.report(
             tree,
             "",
-            "the length of the run counts steps, and the size of a step is not said: say batch",
+            "the length of the run counts steps, but there is no batch size: set batch",
         )
     keys = account.close()
-    return Conversion(model, found, keys, sorted(set(account.problems)))
+    return Conversion(model, format_name, keys, sorted(set(account.problems)))
 
 
 def _tree(path: Path) -> Node:
-    """What a file holds; of Python code its text."""
+    """Parse a file; of Python code return the text."""
     if path.suffix == ".py":
         return python.read(path)
     notes = Notes()
@@ -203,21 +224,29 @@ def _tree(path: Path) -> Node:
 
 
 def kinds_of(tree: Node) -> list[str]:
-    """The formats that a file may be of, as far as what it holds tells."""
-    fits = [name for name, module in KINDS.items() if module.is_mine(tree)]
-    alike = [name for name in fits if KINDS[name] in _TOLD_APART]
-    if len(alike) < 2:
-        return fits
-    told = [
+    """Return the formats that the content of a file allows.
+
+    Args:
+        tree: content of the file.
+    """
+    matching = [name for name, module in KINDS.items() if module.is_mine(tree)]
+    similar = [name for name in matching if KINDS[name] in _SIMILAR]
+    if len(similar) < 2:
+        return matching
+    distinguished = [
         name
-        for name in alike
+        for name in similar
         if _arguments(tree) & (KINDS[name].ARGUMENTS | KINDS[name].ENTRY_ARGUMENTS)
     ]
-    return [name for name in fits if name not in alike or name in told or not told]
+    return [
+        name
+        for name in matching
+        if name not in similar or name in distinguished or not distinguished
+    ]
 
 
 def _arguments(tree: Node) -> set[str]:
-    """The names of the settings of a file, and of its datasets."""
+    """Return the names of the settings of a file, and of its datasets."""
     top = tree.value if isinstance(tree.value, dict) else {}
     datasets = top["datasets"].value if "datasets" in top else ()
     entries = (
@@ -229,15 +258,14 @@ def _arguments(tree: Node) -> set[str]:
 
 
 def _kind(tree: Node, path: str | Path) -> str:
-    """The format of a file, or an error that says why it is not clear."""
-    fits = kinds_of(tree)
-    if len(fits) == 1:
-        return fits[0]
-    if fits:
+    """Detect the format of a file, or raise an error that explains the ambiguity."""
+    matching = kinds_of(tree)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         raise ConfigError(
-            f"{path}: its format is not clear from what it holds, which fits {' and '.join(fits)}; "
-            "say which, by kind= "
-            f"(on the command line --from): one of {', '.join(fits)}"
+            f"{path}: the format is ambiguous, its content fits {' and '.join(matching)}: choose "
+            "one with kind= (--from on the command line)"
         )
     top = tree.value if isinstance(tree.value, dict) else {}
     inside = [
@@ -255,14 +283,13 @@ def _kind(tree: Node, path: str | Path) -> str:
             if name[:1] == "_"
         ),
     }
-    for other, settings in _NOT_READ.items():
+    for other, settings in _UNSUPPORTED.items():
         if names & settings:
             raise ConfigError(
-                f"{path}: this looks like a file of {other}, which names no data that can be read "
-                "here"
+                f"{path}: this looks like a file of {other}, which names no data that can be "
+                "converted"
             )
     raise ConfigError(
-        f"{path}: its format is not clear from what it holds: it names no data as the known "
-        "formats do; say which, by "
-        f"kind= (on the command line --from): one of {', '.join(KINDS)}"
+        f"{path}: unknown format: its content names no data as known formats do: choose one with "
+        f"kind= (--from on the command line): {', '.join(KINDS)}"
     )

@@ -1,11 +1,8 @@
-"""The account of every key of a foreign file: carried over, known to be harmless, or reported with
-the reason.
+"""Account of every key of a foreign file: carried over, harmless, or reported.
 
-Converters read files through `Section`, which marks each key that it hands out. `Account.close`
-then walks over the
-files and reports every key without a mark: a converter cannot drop one in silence, and a key that
-    nobody knows is
-never taken as harmless.
+Converters read files through `Section`, which marks each key that it returns. `Account.close` then
+walks the files and reports every unmarked key. A converter therefore cannot drop a key silently,
+and an unknown key never counts as harmless.
 """
 
 from __future__ import annotations
@@ -20,23 +17,21 @@ from ...errors import ConfigError
 from ...mixture_files import Problem
 from ...mixture_files.reading import Node, dotted
 from .arithmetic import Call
-from .places import MAPPED, Files, Hub
+from .locations import MAPPED, Files, Hub
 
 NO_COUNTERPART = "has no counterpart in a mixture file"
 EVALUATION = "only training data makes a mixture"
-AWAY = "files cannot be read where they lie: copy them, and say where they are with files"
-_UNKNOWN = (
-    "is no key of {} files that is known here: it may decide which samples come, or their order"
-)
+AWAY = "files cannot be read remotely: copy them, and give their location with files"
+_UNKNOWN = "is an unknown key of {} files: it may affect the samples, or their order"
 
 Mark = Literal["carried", "opened", "harmless", "noted", "reported", "dropped"]
 Reasons = Mapping[str, Sequence[str]]
-"""A sentence -> the keys that it is said of."""
+"""A reason -> the keys that it applies to."""
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """A key of a foreign file, and where it stands."""
+    """A key of a foreign file, with its file and line."""
 
     file: str
     line: int
@@ -45,7 +40,7 @@ class Key:
 
 @dataclass
 class Keys:
-    """Every key of the files that were read, by what became of it."""
+    """Every key of the files that were read, by outcome."""
 
     carried: list[Key] = field(default_factory=list[Key])
     harmless: list[Key] = field(default_factory=list[Key])
@@ -54,11 +49,10 @@ class Keys:
 
 @dataclass
 class Account:
-    """The keys of the files that a conversion reads, what is reported of them, and where data lies
-    here.
+    """The keys that a conversion reads, its problems, and the local locations of data.
 
-    Problems are warnings (what is lost) and notes (what one should know about the rest). `ranks` is
-    how many ranks read data of their own, where the caller says it.
+    Problems are warnings (what is lost) and notes (what to know about the rest). `ranks` is the
+    number of ranks that read their own data, if the caller gives it.
     """
 
     format: str = ""
@@ -72,7 +66,7 @@ class Account:
     )
 
     def open(self, tree: Node) -> Section:
-        """The top of a file, each key of which will be accounted for."""
+        """Open the top level of a file, and account for each of its keys."""
         if all(tree is not other for other in self._trees):
             self._trees.append(tree)
         return Section(tree, "", self)
@@ -88,25 +82,24 @@ class Account:
     def marks(self, node: Node) -> set[Mark]:
         return self._marks[id(node)][1] if id(node) in self._marks else set()
 
-    def report(self, node: Node, at: str, why: str) -> None:
-        """Say that something is lost."""
+    def report(self, node: Node, key_path: str, reason: str) -> None:
+        """Record a loss."""
         self.mark(node, "reported")
-        self.problems.append(Problem(node.file, node.line, at, "warning", redacted(why)))
+        self.problems.append(Problem(node.file, node.line, key_path, "warning", redacted(reason)))
 
-    def note(self, node: Node, at: str, why: str) -> None:
-        """Say what one should know."""
+    def note(self, node: Node, key_path: str, reason: str) -> None:
+        """Record a note."""
         self.mark(node, "noted")
-        self.problems.append(Problem(node.file, node.line, at, "note", redacted(why)))
+        self.problems.append(Problem(node.file, node.line, key_path, "note", redacted(reason)))
 
-    def note_remote(self, node: Node, at: str, scheme: str) -> None:
-        """Say once that files lie elsewhere."""
-        why = f"{scheme}:// {AWAY}"
-        if all(problem.message != why for problem in self.problems):
-            self.note(node, at, why)
+    def note_remote(self, node: Node, key_path: str, scheme: str) -> None:
+        """Record once that files are remote."""
+        reason = f"{scheme}:// {AWAY}"
+        if all(problem.message != reason for problem in self.problems):
+            self.note(node, key_path, reason)
 
     def close(self) -> Keys:
-        """Report every key that no converter asked for, and list all keys by what became of
-        them."""
+        """Report every unmarked key, and list all keys by outcome."""
         keys = Keys()
         for tree in self._trees:
             self._close(tree, "", keys)
@@ -114,22 +107,22 @@ class Account:
             self._close_call(call, keys)
         return keys
 
-    def _close(self, node: Node, at: str, keys: Keys) -> None:
+    def _close(self, node: Node, key_path: str, keys: Keys) -> None:
         if isinstance(node.value, tuple):
             for number, item in enumerate(node.value):
-                place, marks = f"{at}[{number}]", self.marks(item)
+                item_path, marks = f"{key_path}[{number}]", self.marks(item)
                 if "reported" in marks:
-                    keys.reported.append(Key(item.file, item.line, place))
+                    keys.reported.append(Key(item.file, item.line, item_path))
                 if "dropped" not in marks:
-                    self._close(item, place, keys)
+                    self._close(item, item_path, keys)
         elif isinstance(node.value, dict):
             for name, child in node.value.items():
-                place, marks = dotted(at, name), self.marks(child)
+                item_path, marks = dotted(key_path, name), self.marks(child)
                 if not marks:
-                    self.report(child, place, _UNKNOWN.format(self.format))
-                self._listed(marks, keys).append(Key(child.file, child.line, place))
+                    self.report(child, item_path, _UNKNOWN.format(self.format))
+                self._listed(marks, keys).append(Key(child.file, child.line, item_path))
                 if marks & {"carried", "opened"} and "dropped" not in marks:
-                    self._close(child, place, keys)
+                    self._close(child, item_path, keys)
 
     @staticmethod
     def _listed(marks: set[Mark], keys: Keys) -> list[Key]:
@@ -154,10 +147,10 @@ class Account:
 
 @dataclass
 class Section:
-    """One mapping of a foreign file. Every method that takes a key marks it in the account."""
+    """One mapping of a foreign file; methods that take a key mark it in the account."""
 
     node: Node
-    at: str
+    key_path: str
     account: Account
 
     @property
@@ -173,12 +166,11 @@ class Section:
         return key in self.table and self.table[key].value is not None
 
     def peek(self, key: str) -> Any:
-        """The plain value of a key that is not marked: it decides something, and is not itself
-        carried over."""
+        """Return the plain value of a key without marking it, for decisions."""
         return plain(self.table[key]) if key in self.table else None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The plain value of a key that is carried over."""
+        """Return the plain value of a key, and mark it as carried over."""
         if not self.has(key):
             self.pass_over(key)
             return default
@@ -186,9 +178,9 @@ class Section:
         return plain(self.table[key])
 
     def number(self, key: str) -> float | None:
-        """A number of at least 0; another value is reported."""
+        """Return a number of at least 0; report another value."""
         value = self.get(key)
-        if isinstance(value, str):  # some write numbers as text
+        if isinstance(value, str):  # numbers may be written as text
             try:
                 value = float(value)
             except ValueError:
@@ -197,34 +189,34 @@ class Section:
             isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
         ):
             return value
-        self.report(key, f"{value!r} is no number of at least 0")
+        self.report(key, f"{value!r} is not a number of at least 0")
         return None
 
     def weight(self, key: str) -> float:
-        """A number of at least 0 that has to be there."""
+        """Return a required number of at least 0; report another value."""
         value = self.number(key)
         if value is None and not self.has(key):
-            self.report_at(key, "a number of at least 0 was expected here")
+            self.report_at(key, "expected a number of at least 0")
         return value or 0.0
 
     def count(self, key: str) -> int | None:
-        """A whole number above 0; another value is reported."""
+        """Return a whole number above 0; report another value."""
         value = self.number(key)
         if value is None or (1 <= value < float("inf") and value == int(value)):
             return None if value is None else int(value)
-        self.report(key, f"{value!r} is no whole number above 0")
+        self.report(key, f"{value!r} is not a whole number above 0")
         return None
 
     def integer(self, key: str, default: int | None = None) -> int | None:
-        """A whole number; another value is reported."""
+        """Return a whole number; report another value."""
         value = self.get(key, default)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
-        self.report(key, f"{value!r} is no whole number")
+        self.report(key, f"{value!r} is not a whole number")
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false; another value is reported."""
+        """Return true or false; report another value."""
         value = self.get(key, default)
         if isinstance(value, bool):
             return value
@@ -232,73 +224,75 @@ class Section:
         return default
 
     def text(self, key: str) -> str | None:
-        """A text; another value is reported."""
+        """Return a text; report another value."""
         value = self.get(key)
         if value is None or isinstance(value, str):
             return value
-        self.report(key, f"{value!r} is no text")
+        self.report(key, f"{value!r} is not a text")
         return None
 
     def texts(self, key: str) -> list[str]:
-        """A text, or a list of them; another value is reported."""
+        """Return one text or several as a list; report another value."""
         value = self.get(key)
-        found = [] if value is None else list(flat([value]))
-        if any(isinstance(one, dict) for one in found):
-            self.report(key, "a text, or a list of texts, was expected here")
-        return [str(one) for one in found if not isinstance(one, dict)]
+        items = [] if value is None else list(flat([value]))
+        if any(isinstance(item, dict) for item in items):
+            self.report(key, "expected a text, or a list of texts")
+        return [str(item) for item in items if not isinstance(item, dict)]
 
     def part(self, key: str) -> Section | None:
-        """The mapping at a key; another value is reported."""
+        """Open the mapping at a key; report another value."""
         if not self.has(key):
             self.pass_over(key)
             return None
         if not isinstance(self.table[key].value, dict):
-            self.report(key, "settings by name were expected here")
+            self.report(key, "expected a mapping of settings")
             return None
         self.account.mark(self.table[key], "opened")
-        return Section(self.table[key], dotted(self.at, key), self.account)
+        return Section(self.table[key], dotted(self.key_path, key), self.account)
 
     def parts(self, key: str) -> Iterator[Section]:
-        """The mappings in the list at a key; other things in it are reported."""
+        """Open the mappings in the list at a key; report other items."""
         if not self.has(key):
             self.pass_over(key)
         elif not isinstance(self.table[key].value, tuple):
-            self.report(key, "a list was expected here")
+            self.report(key, "expected a list")
         else:
             self.account.mark(self.table[key], "opened")
-            yield from parts_of(self.table[key], dotted(self.at, key), self.account)
+            yield from parts_of(self.table[key], dotted(self.key_path, key), self.account)
 
     def named(self) -> Iterator[tuple[str, Section]]:
-        """Name and mapping, where every value is one."""
+        """Yield names and mappings, if every value is a mapping; report other values."""
         for name in self.table:
             if (part := self.part(name)) is not None:
                 yield name, part
             elif not self.has(name):
-                self.report_at(name, "settings by name were expected here")
+                self.report_at(name, "expected a mapping of settings")
 
-    def report(self, key: str, why: str = NO_COUNTERPART) -> None:
-        """Say that a key is lost, if it has a value."""
-        self.pass_over(key) if not self.has(key) else self.report_at(key, why)
+    def report(self, key: str, reason: str = NO_COUNTERPART) -> None:
+        """Record the loss of a key, if it has a value."""
+        self.pass_over(key) if not self.has(key) else self.report_at(key, reason)
 
-    def report_at(self, key: str, why: str) -> None:
-        """Say that a key is lost, whatever its value."""
-        self.account.report(self.table[key], dotted(self.at, key), why)
+    def report_at(self, key: str, reason: str) -> None:
+        """Record the loss of a key, whatever its value."""
+        self.account.report(self.table[key], dotted(self.key_path, key), reason)
 
-    def note(self, key: str, why: str) -> None:
-        """Say what one should know about a key, if it has a value."""
+    def note(self, key: str, reason: str) -> None:
+        """Record a note on a key, if it has a value."""
         if self.has(key):
-            self.account.note(self.table[key], dotted(self.at, key), why)
+            self.account.note(self.table[key], dotted(self.key_path, key), reason)
         else:
             self.pass_over(key)
 
-    def drop(self, why: str) -> None:
-        """Say that all of this mapping is lost."""
-        self.account.report(self.node, self.at, why)
+    def drop(self, reason: str) -> None:
+        """Record the loss of this whole mapping."""
+        self.account.report(self.node, self.key_path, reason)
         self.account.mark(self.node, "dropped")
 
     def pass_over(self, *keys: str) -> None:
-        """Keys that say nothing about which samples come, in what order, shares and form; and those
-        without a value."""
+        """Mark keys as harmless: without a value, or without effect on samples and order.
+
+        Shares and form of samples count as effects too.
+        """
         for key in keys:
             if key in self.table:
                 self.account.mark(self.table[key], "harmless")
@@ -310,112 +304,114 @@ class Section:
         noted: Reasons | None = None,
         usual: Mapping[str, Any] | None = None,
     ) -> None:
-        """Account for the keys that were not asked for, and that are known.
+        """Account for the known keys that were not read.
 
-        A setting is reported or noted where it has a value, and another one than its `usual` one,
-        which is false where that does not say.
+        A setting is reported or noted if its value differs from its `usual` one, which is false by
+        default.
         """
-        waiting = {key: node for key, node in self.table.items() if not self.account.marks(node)}
-        for reasons, say in ((reported or {}, self.report), (noted or {}, self.note)):
-            for why, key in (
-                (why, key) for why, keys in reasons.items() for key in keys if key in waiting
+        unread = {key: node for key, node in self.table.items() if not self.account.marks(node)}
+        for reasons, record in ((reported or {}, self.report), (noted or {}, self.note)):
+            for reason, key in (
+                (reason, key) for reason, keys in reasons.items() for key in keys if key in unread
             ):
-                off, value = (usual or {}).get(key, False), waiting[key].value
-                self.pass_over(key) if value is off or (
-                    isinstance(off, str) and value == off
-                ) else say(key, why)
-        self.pass_over(*(key for key in waiting if key in harmless))
+                usual_value, value = (usual or {}).get(key, False), unread[key].value
+                self.pass_over(key) if value is usual_value or (
+                    isinstance(usual_value, str) and value == usual_value
+                ) else record(key, reason)
+        self.pass_over(*(key for key in unread if key in harmless))
 
     def path(self, path: str) -> str:
-        """A path as it is meant: relative to the file, or remote."""
+        """Resolve a path relative to the file; leave remote ones unchanged."""
         return path if "://" in path or path.startswith("~") else str(self.folder / path)
 
     def local(self, key: str, name: str, paths: Sequence[str]) -> tuple[str, ...]:
-        """Paths of the source `name`: where the caller says they lie here, relative to the file, or
-        remote."""
+        """Return the paths of the source `name`.
+
+        The caller's locations take precedence; other paths are relative to the file, or remote.
+        """
         files = self.account.files
-        if (own := files.of(name)) is not None:
-            return (own,)
-        found = tuple(files.moved(path) or self.path(path) for path in paths)
-        gone = [
+        if (location := files.of(name)) is not None:
+            return (location,)
+        resolved = tuple(files.local_path(path) or self.path(path) for path in paths)
+        missing = [
             path
             for path in paths
-            if "://" not in path and not path.startswith("/") and self._nothing(path)
+            if "://" not in path and not path.startswith("/") and self._is_missing(path)
         ]
-        if gone and not files.moved(gone[0]):
+        if missing and not files.local_path(missing[0]):
             self.note(
                 key,
-                f"{gone[0]!r} is taken as beside this file, where there is nothing: say where with "
-                "files",
+                f"{missing[0]!r} does not exist beside this file: give its location with files",
             )
-        if elsewhere := next((path for path in found if "://" in path), None):
+        if remote := next((path for path in resolved if "://" in path), None):
             self.account.note_remote(
-                self.table.get(key, self.node), dotted(self.at, key), elsewhere.split("://")[0]
+                self.table.get(key, self.node), dotted(self.key_path, key), remote.split("://")[0]
             )
-        return found
+        return resolved
 
-    def _nothing(self, path: str) -> bool:
+    def _is_missing(self, path: str) -> bool:
         return (
             not any(letter in path for letter in "*?[{")
             and not Path(self.path(path)).expanduser().exists()
         )
 
     def dataset(
-        self, key: str, name: str, place: Hub, config: str, split: str, local: Sequence[str] = ()
+        self, key: str, name: str, hub: Hub, config: str, split: str, local: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Return the paths of what `load_dataset` reads: `local` ones, or a dataset of the hub,
-        wherever it lies here.
+        """Return the paths that `load_dataset` reads: `local` ones, or a hub dataset's location.
 
-        A dataset of the hub is never a folder beside the file. Files have neither configurations
-            nor splits: where they
-        are what is read, those of the keys `config` and `split` are reported, unless the caller
-        says where the source lies.
+        A hub dataset is never a folder beside the file. Files have neither configurations nor
+        splits: if files are read, the keys `config` and `split` are reported, unless the caller
+        gives the location of the source.
         """
         files = self.account.files
-        if (own := files.of(name)) is not None:
-            return (own,)
-        home = None if local else files.of(place.name)
-        if local or place.files or home:
-            why = f"files have no configurations and no splits: say which are of this one with files ({name}=PATH)"
-            self.report(config, why) if place.config else None
-            self.report(split, why) if place.split not in (None, "train") else None
+        if (location := files.of(name)) is not None:
+            return (location,)
+        hub_location = None if local else files.of(hub.name)
+        if local or hub.files or hub_location:
+            reason = f"files have no configurations and no splits: name the files with files ({name}=PATH)"
+            self.report(config, reason) if hub.config else None
+            self.report(split, reason) if hub.split not in (None, "train") else None
         if local:
             if (
                 self.has(split)
-                and place.split == "train"
+                and hub.split == "train"
                 and not all(Path(path).suffix for path in local)
             ):
-                self.note(split, "all files of the folder are read: name those of this split")
+                self.note(split, "all files of the folder are read: name the files of this split")
             return self.local(key, name, local)
-        if home is not None:
-            inside = () if Path(home).suffix else place.files
-            return tuple(f"{home.rstrip('/')}/{file}" for file in inside) or (home,)
-        what = f"the split {place.split!r} of a dataset" if place.split else "a dataset"
+        if hub_location is not None:
+            relative_files = () if Path(hub_location).suffix else hub.files
+            return tuple(f"{hub_location.rstrip('/')}/{file}" for file in relative_files) or (
+                hub_location,
+            )
+        description = f"the split {hub.split!r} of a dataset" if hub.split else "a dataset"
         self.note(
             key,
-            f"{what} of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}",
+            f"{description} of the Hugging Face hub: "
+            f"{MAPPED.format(name if hub.part else hub.name)}",
         )
-        return place.paths
+        return hub.paths
 
 
-def parts_of(node: Node, at: str, account: Account) -> Iterator[Section]:
-    """The mappings in a list; other things in it are reported."""
+def parts_of(node: Node, key_path: str, account: Account) -> Iterator[Section]:
+    """Yield the mappings in a list; report other items."""
     for number, item in enumerate(node.value if isinstance(node.value, tuple) else ()):
         if isinstance(item.value, dict):
-            yield Section(item, f"{at}[{number}]", account)
+            yield Section(item, f"{key_path}[{number}]", account)
         else:
-            account.report(item, f"{at}[{number}]", "settings by name were expected here")
+            account.report(item, f"{key_path}[{number}]", "expected a mapping of settings")
 
 
 def plain(node: Node) -> Any:
-    """A node as plain values."""
+    """Convert a node to plain values."""
     if isinstance(node.value, dict):
         return {name: plain(child) for name, child in node.value.items()}
     return [plain(child) for child in node.value] if isinstance(node.value, tuple) else node.value
 
 
 def flat(values: Iterable[Any]) -> Iterator[Any]:
-    """Lists in lists, flattened."""
+    """Flatten nested lists."""
     for value in values:
         if isinstance(value, list):
             yield from flat(value)  # pyright: ignore[reportUnknownArgumentType]
@@ -424,7 +420,8 @@ def flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def nothing(file: Path, kind: str) -> ConfigError:
-    """The error for a file of which nothing remains."""
+    """Return the error for a file without convertible sources."""
     return ConfigError(
-        f"{file}: there is no source in this {kind} file that a mixture file could hold"
+        f"{file}: this {kind} file has no source that a mixture file could name: check the file, "
+        "or kind="
     )

@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tok
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import (
     LIKE_LENGTHS,
     MAY_STOP,
@@ -26,17 +26,16 @@ from .trainers import (
 )
 
 ARGUMENTS = frozenset(
-    "base_model micro_batch_size num_epochs sequence_len val_set_size adapter sample_packing "
-    "dataset_prepared_path "
-    "optimizer lr_scheduler evals_per_epoch saves_per_epoch shuffle_merged_datasets "
-    "train_on_inputs "
-    "pad_to_sequence_len tokenizer_type model_type".split()
+    "base_model micro_batch_size num_epochs sequence_len val_set_size adapter "
+    "sample_packing dataset_prepared_path optimizer lr_scheduler evals_per_epoch "
+    "saves_per_epoch shuffle_merged_datasets train_on_inputs pad_to_sequence_len "
+    "tokenizer_type model_type".split()
 )
-"""Names of arguments at the top that tell its files from those of other formats."""
+"""Top-level keys that distinguish its files from other formats."""
 ENTRY_ARGUMENTS = frozenset(
     "type ds_type shards shards_idx preprocess_shards field field_messages".split()
 )
-"""Names of arguments of a dataset that do."""
+"""Keys of a dataset that distinguish its files from other formats."""
 _FORMATS: dict[str, FormatName] = {
     "json": "jsonl",
     "csv": "csv",
@@ -46,10 +45,12 @@ _FORMATS: dict[str, FormatName] = {
 }
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _SLICE = re.compile(r"\w+\[(\d*%?):(\d*%?)\]")
-_PROMPTS = "its prompts are made by axolotl: map the rows in Python"
+_PROMPTS = "axolotl makes prompts of its rows: map the rows in Python"
 _TOKENS = "it changes the tokens: give a tokenizer that has these settings"
-_PACKING = "rows are cut and packed in another way than this says"
-_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_PACKING = "rows are split and packed differently"
+_STREAMS = (
+    "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
+)
 _ENTRY_REPORTED: Reasons = {
     _PROMPTS: (
         "conversation", "input_transform", "input_format", "chat_template", "chat_template_jinja", "field_human",
@@ -81,12 +82,12 @@ _REPORTED: Reasons = {
         "pretraining_sample_concatenation", "pretrain_multipack_attn", "excess_length_strategy", "min_sample_len",
         "use_pose", "pose_split_on_token_ids", "pose_max_context_len", "pose_num_chunks",
     ),
-    "how many steps a run has is reckoned from it": ("sample_packing_eff_est", "total_num_tokens"),
-    "only this part of all datasets together is read": ("dataset_shard_num", "dataset_shard_idx"),
-    "samples that are there twice are left out: write them to a file, and name it as exclude": (
+    "it determines the number of steps of a run": ("sample_packing_eff_est", "total_num_tokens"),
+    "only this part of the combined datasets is read": ("dataset_shard_num", "dataset_shard_idx"),
+    "duplicates are dropped: write them to a file, and name it as exclude": (
         "dataset_exact_deduplication",
     ),
-    "samples come in one order, the same in every pass": ("curriculum_sampling",),
+    "samples have the same order in every pass": ("curriculum_sampling",),
     _STREAMS: ("streaming", "preprocess_iterable"),
     LIKE_LENGTHS: ("group_by_length",),
     RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches"),
@@ -99,11 +100,11 @@ _REPORTED: Reasons = {
     "the trainer makes or changes samples itself": (
         "trl", "vllm", "ebft", "diffusion", "trainer_cls", "kd_trainer", "nemo_gym_enabled",
     ),
-    **{why: keys for why, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
+    **{reason: keys for reason, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
 }  # fmt: skip
 _NOTED: Reasons = {
     EVALUATION: ("test_datasets", "bench_dataset"),
-    "ranks that hold parts of the model, and read samples of their own: each counts in --ranks": (
+    "ranks that shard the model and read their own samples: each counts in --ranks": (
         "dp_shard_size", "dp_replicate_size",
     ),
 }  # fmt: skip
@@ -114,135 +115,97 @@ _USUAL = {
 }
 _PLUGINS = frozenset(
     "liger.LigerPlugin cut_cross_entropy.CutCrossEntropyPlugin spectrum.SpectrumPlugin "
-    "kernels.KernelsPlugin "
-    "swanlab.SwanLabPlugin llm_compressor.LLMCompressorPlugin expert_parallel.ExpertParallelPlugin "
-    "densemixer.DenseMixerPlugin grokfast.GrokfastPlugin lm_eval.LMEvalPlugin "
-    "mora.MoraPlugin".split()
+    "kernels.KernelsPlugin swanlab.SwanLabPlugin llm_compressor.LLMCompressorPlugin "
+    "expert_parallel.ExpertParallelPlugin densemixer.DenseMixerPlugin "
+    "grokfast.GrokfastPlugin lm_eval.LMEvalPlugin mora.MoraPlugin".split()
 )
-"""Plugins that change the model, how it is computed or logged, and no samples."""
+"""Plugins that change the model, its computation or logs, but no samples."""
 _HARMLESS = frozenset(
     # the model and its adapters
     "base_model base_model_config base_model_ignore_patterns cls_model_config model_type "
-    "type_of_model "
-    "overrides_of_model_config overrides_of_model_kwargs model_config model_quantization_config "
-    "model_quantization_config_kwargs is_falcon_derived_model is_llama_derived_model "
-    "is_mistral_derived_model "
-    "is_qwen_derived_model trust_remote_code hf_use_auth_token load_in_8bit load_in_4bit adapter "
-    "lora_model_dir lora_r "
-    "lora_alpha lora_fan_in_fan_out lora_target_modules lora_target_parameters lora_target_linear "
+    "type_of_model overrides_of_model_config overrides_of_model_kwargs model_config "
+    "model_quantization_config model_quantization_config_kwargs is_falcon_derived_model "
+    "is_llama_derived_model is_mistral_derived_model is_qwen_derived_model trust_remote_code "
+    "hf_use_auth_token load_in_8bit load_in_4bit adapter lora_model_dir lora_r lora_alpha "
+    "lora_fan_in_fan_out lora_target_modules lora_target_parameters lora_target_linear "
     "lora_modules_to_save lora_rank_pattern lora_alpha_pattern lora_dropout lora_on_cpu "
-    "lora_mlp_kernel "
-    "lora_qkv_kernel lora_o_kernel lora_embedding_kernel loraplus_lr_ratio loraplus_lr_embedding "
-    "peft "
-    "peft_layers_to_transform peft_layers_pattern peft_use_dora peft_use_rslora "
-    "peft_layer_replication "
-    "peft_init_lora_weights peft_trainable_token_indices peft_ensure_weight_tying "
-    "peft_autocast_adapter_dtype "
-    "qlora_sharded_model_loading loftq_config merge_lora merge_method gptq gptq_groupsize "
-    "gptq_model_v1 "
-    "gptq_disable_exllama bnb_config_kwargs relora relora_steps relora_warmup_steps "
-    "relora_anneal_steps "
+    "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel loraplus_lr_ratio "
+    "loraplus_lr_embedding peft peft_layers_to_transform peft_layers_pattern peft_use_dora "
+    "peft_use_rslora peft_layer_replication peft_init_lora_weights peft_trainable_token_indices "
+    "peft_ensure_weight_tying peft_autocast_adapter_dtype qlora_sharded_model_loading "
+    "loftq_config merge_lora merge_method gptq gptq_groupsize gptq_model_v1 gptq_disable_exllama "
+    "bnb_config_kwargs relora relora_steps relora_warmup_steps relora_anneal_steps "
     "relora_prune_ratio relora_prune_method relora_cpu_offload unfrozen_parameters "
-    "freeze_mm_modules "
-    "resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
-    "embeddings_skip_upcast reinit_weights "
-    "rope_scaling quantize_moe_experts qat quantization use_onebitllms use_mora mora dense_mixer "
-    "spectrum_top_fraction spectrum_model_name llmcompressor fix_untrained_tokens "
-    "tokenizer_save_jinja_files "
-    # the loss and the optimiser
+    "freeze_mm_modules resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
+    "embeddings_skip_upcast reinit_weights rope_scaling quantize_moe_experts qat quantization "
+    "use_onebitllms use_mora mora dense_mixer spectrum_top_fraction spectrum_model_name "
+    "llmcompressor fix_untrained_tokens tokenizer_save_jinja_files "
+    # loss and optimiser
     "learning_rate embedding_lr embedding_lr_scale weight_decay optimizer optim_args "
-    "optim_target_modules "
-    "torchdistx_path lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup cosine_min_lr_ratio "
-    "cosine_constant_lr_ratio lr_div_factor lr_groups eta_min adam_eps adam_epsilon adam_epsilon2 "
-    "adam_beta1 "
-    "adam_beta2 adam_beta3 max_grad_norm warmup_steps warmup_ratio jagged_restart_steps "
-    "jagged_restart_warmup_steps "
-    "jagged_restart_anneal_steps neftune_noise_alpha orpo_alpha simpo_gamma cpo_alpha rpo_alpha "
-    "kto_desirable_weight "
+    "optim_target_modules torchdistx_path lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup "
+    "cosine_min_lr_ratio cosine_constant_lr_ratio lr_div_factor lr_groups eta_min adam_eps "
+    "adam_epsilon adam_epsilon2 adam_beta1 adam_beta2 adam_beta3 max_grad_norm warmup_steps "
+    "warmup_ratio jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps "
+    "neftune_noise_alpha orpo_alpha simpo_gamma cpo_alpha rpo_alpha kto_desirable_weight "
     "kto_undesirable_weight rl_beta dpo_beta dpo_use_weighting dpo_label_smoothing dpo_loss_type "
-    "dpo_loss_weights "
-    "dpo_norm_loss dpo_use_liger_kernel dpo_padding_free dpo_use_logits_to_keep "
-    "dpo_generate_during_eval "
-    "precompute_ref_log_probs center_rewards_coefficient use_eaft eaft_alpha eaft_k grokfast_alpha "
-    "grokfast_lamb "
-    "lisa_n_layers lisa_step_interval lisa_layers_attribute chunked_cross_entropy "
-    "chunked_cross_entropy_num_chunks "
+    "dpo_loss_weights dpo_norm_loss dpo_use_liger_kernel dpo_padding_free dpo_use_logits_to_keep "
+    "dpo_generate_during_eval precompute_ref_log_probs center_rewards_coefficient use_eaft "
+    "eaft_alpha eaft_k grokfast_alpha grokfast_lamb lisa_n_layers lisa_step_interval "
+    "lisa_layers_attribute chunked_cross_entropy chunked_cross_entropy_num_chunks "
     "cut_cross_entropy liger_rope liger_rms_norm liger_rms_norm_gated liger_layer_norm "
-    "liger_swiglu "
-    "liger_glu_activation liger_cross_entropy liger_fused_linear_cross_entropy "
+    "liger_swiglu liger_glu_activation liger_cross_entropy liger_fused_linear_cross_entropy "
     "liger_use_token_scaling "
-    # how it is computed
+    # computation
     "bf16 fp16 fp8 fp8_enable_fsdp_float8_all_gather bfloat16 float16 tf32 float32 torch_dtype "
-    "fp32_norms "
-    "fp32_norm_classes gradient_checkpointing gradient_checkpointing_kwargs "
-    "selective_checkpointing "
-    "activation_offloading layer_offloading xformers_attention sdp_attention flex_attention "
-    "flex_attn_compile_kwargs "
-    "flash_attention flash_attn_cross_entropy flash_attn_fuse_mlp flash_attn_rms_norm "
-    "flash_optimum sage_attention "
-    "s2_attention eager_attention attn_implementation gemma4_hybrid_attn_impl large_head_attention "
-    "flash_attn_d512 "
-    "sdpa_varlen fused_attn_kernel experts_implementation scaling_softmax scaling_softmax_factor "
-    "scaling_softmax_bias "
-    "tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp llama4_linearized_experts "
-    "use_kernels use_scattermoe "
-    "use_sonicmoe use_dsv4_kernels use_glm_dsa_kernels dsv4_fp4_grouped_mode dsv4_bf16_all "
-    "expert_backend "
-    "nonexpert_quantization nvfp4_merge_aware nvfp4_merge_aware_start_step expert_parallel_backend "
-    "expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes expert_parallel_token_capacity "
-    "heads_k_stride "
-    "ring_attn_func deepspeed deepcompile fsdp fsdp_config fsdp_version fsdp_final_state_dict_type "
-    "device device_map "
-    "local_rank ddp ddp_timeout ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters "
-    "max_memory "
+    "fp32_norms fp32_norm_classes gradient_checkpointing gradient_checkpointing_kwargs "
+    "selective_checkpointing activation_offloading layer_offloading xformers_attention "
+    "sdp_attention flex_attention flex_attn_compile_kwargs flash_attention "
+    "flash_attn_cross_entropy flash_attn_fuse_mlp flash_attn_rms_norm flash_optimum "
+    "sage_attention s2_attention eager_attention attn_implementation gemma4_hybrid_attn_impl "
+    "large_head_attention flash_attn_d512 sdpa_varlen fused_attn_kernel experts_implementation "
+    "scaling_softmax scaling_softmax_factor scaling_softmax_bias tiled_mlp tiled_mlp_num_shards "
+    "tiled_mlp_use_original_mlp llama4_linearized_experts use_kernels use_scattermoe use_sonicmoe "
+    "use_dsv4_kernels use_glm_dsa_kernels dsv4_fp4_grouped_mode dsv4_bf16_all expert_backend "
+    "nonexpert_quantization nvfp4_merge_aware nvfp4_merge_aware_start_step "
+    "expert_parallel_backend expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes "
+    "expert_parallel_token_capacity heads_k_stride ring_attn_func deepspeed deepcompile fsdp "
+    "fsdp_config fsdp_version fsdp_final_state_dict_type device device_map local_rank ddp "
+    "ddp_timeout ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters max_memory "
     "gpu_memory_limit low_cpu_mem_usage experimental_skip_move_to_device torch_compile "
-    "torch_compile_backend "
-    "torch_compile_mode torch_compile_options gc_steps torch_empty_cache_steps gc_collect_steps "
-    "resources_per_worker "
-    "ray_run_name remove_unused_columns "
+    "torch_compile_backend torch_compile_mode torch_compile_options gc_steps "
+    "torch_empty_cache_steps gc_collect_steps resources_per_worker ray_run_name "
+    "remove_unused_columns "
     # evaluation, logs, checkpoints, uploads
     "eval_batch_size eval_steps evals_per_epoch eval_strategy evaluation_strategy eval_table_size "
-    "eval_max_new_tokens "
-    "eval_sample_packing eval_sequence_len do_causal_lm_eval eval_causal_lm_metrics do_bench_eval "
-    "bench_split "
-    "metric_for_best_model greater_is_better load_best_model_at_end generate_samples "
-    "num_generation_samples "
-    "generation_max_new_tokens generation_temperature generation_top_p generation_top_k "
-    "generation_prompt_ratio "
+    "eval_max_new_tokens eval_sample_packing eval_sequence_len do_causal_lm_eval "
+    "eval_causal_lm_metrics do_bench_eval bench_split metric_for_best_model greater_is_better "
+    "load_best_model_at_end generate_samples num_generation_samples generation_max_new_tokens "
+    "generation_temperature generation_top_p generation_top_k generation_prompt_ratio "
     "generation_do_sample lm_eval_tasks lm_eval_batch_size lm_eval_post_train lm_eval_model "
-    "save_steps saves_per_epoch "
-    "save_strategy save_total_limit save_first_step save_only_model save_safetensors "
-    "dynamic_checkpoint output_dir "
-    "hub_model_id hub_strategy hub_revision push_dataset_to_hub logging_steps use_tensorboard "
-    "profiler_steps "
-    "profiler_steps_start include_tokens_per_second include_tkps use_wandb wandb_name wandb_run_id "
-    "wandb_mode "
+    "save_steps saves_per_epoch save_strategy save_total_limit save_first_step save_only_model "
+    "save_safetensors dynamic_checkpoint output_dir hub_model_id hub_strategy hub_revision "
+    "push_dataset_to_hub logging_steps use_tensorboard profiler_steps profiler_steps_start "
+    "include_tokens_per_second include_tkps use_wandb wandb_name wandb_run_id wandb_mode "
     "wandb_project wandb_entity wandb_watch wandb_log_model use_mlflow mlflow_tracking_uri "
-    "mlflow_experiment_name "
-    "mlflow_run_name hf_mlflow_log_artifacts use_comet comet_api_key comet_workspace "
-    "comet_project_name "
-    "comet_experiment_key comet_mode comet_online comet_experiment_config use_swanlab "
-    "swanlab_project "
-    "swanlab_experiment_name swanlab_description swanlab_mode swanlab_workspace swanlab_api_key "
-    "swanlab_log_model "
+    "mlflow_experiment_name mlflow_run_name hf_mlflow_log_artifacts use_comet comet_api_key "
+    "comet_workspace comet_project_name comet_experiment_key comet_mode comet_online "
+    "comet_experiment_config use_swanlab swanlab_project swanlab_experiment_name "
+    "swanlab_description swanlab_mode swanlab_workspace swanlab_api_key swanlab_log_model "
     "swanlab_web_host swanlab_api_host swanlab_lark_webhook_url swanlab_lark_secret "
-    "swanlab_log_completions "
-    "swanlab_completion_log_interval swanlab_completion_max_buffer use_trackio "
-    "trackio_project_name trackio_run_name "
-    "trackio_space_id use_otel_metrics otel_metrics_host otel_metrics_port gradio_title "
-    "gradio_share "
-    "gradio_server_name gradio_server_port gradio_max_new_tokens gradio_temperature debug "
-    "axolotl_config_path "
-    # where prepared data is kept, and whether arguments are checked
-    "dataset_prepared_path dataset_keep_in_memory num_dataset_shards_to_save is_preprocess "
-    "strict".split()
+    "swanlab_log_completions swanlab_completion_log_interval swanlab_completion_max_buffer "
+    "use_trackio trackio_project_name trackio_run_name trackio_space_id use_otel_metrics "
+    "otel_metrics_host otel_metrics_port gradio_title gradio_share gradio_server_name "
+    "gradio_server_port gradio_max_new_tokens gradio_temperature debug axolotl_config_path "
+    # storage of prepared data, and argument checks
+    "dataset_prepared_path dataset_keep_in_memory num_dataset_shards_to_save "
+    "is_preprocess strict".split()
 )
 _WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory")
 _PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_method")
 
 
 _TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
-"""Keys that may name the tokenizer; the first one that is given counts."""
+"""Keys that may name the tokenizer, by precedence."""
 
 
 def is_mine(tree: Node) -> bool:
@@ -257,16 +220,16 @@ def lists_paths(tree: Node, key: str) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture: every sample once a pass, as axolotl merges its datasets."""
+    """Convert the mixture: every sample once per pass, as axolotl merges its datasets."""
     top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")
-    known = next((key for key in _TOKENIZERS if top.has(key)), None)
-    tokenizer = top.peek(known) if known else None
+    tokenizer_key = next((key for key in _TOKENIZERS if top.has(key)), None)
+    tokenizer = top.peek(tokenizer_key) if tokenizer_key else None
     if streams:
-        top.report("datasets", "axolotl reads pretraining_dataset alone")
+        top.report("datasets", "axolotl reads only pretraining_dataset")
     for number, item in enumerate(top.parts("pretraining_dataset" if streams else "datasets")):
         if streams and number:
-            item.drop("axolotl streams the first of pretraining_dataset alone")
+            item.drop("axolotl streams only the first pretraining_dataset")
             continue
         sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
     if not sources:
@@ -274,18 +237,18 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if streams:
         top.note("pretraining_dataset", _STREAMS)
     texts = all(source.tokenise is not None for source in sources)
-    if known and any(source.tokenise is not None for source in sources):
-        top.text(known)
+    if tokenizer_key and any(source.tokenise is not None for source in sources):
+        top.text(tokenizer_key)
     pack = _pack(top, texts, streams)
     if pack is None and any(source.tokenise is not None for source in sources):
         account.report(
             tree,
             "",
-            "axolotl ends each completion with the end token: rows that are not packed have none",
+            "axolotl ends each completion with the EOS token: rows that are not packed have none",
         )
     split = _held_out(top)
     horizon, passes = length(top, "num_epochs", 1)
-    put, how = put_together(sources, passes)
+    combined, options = put_together(sources, passes)
     seed = top.integer("seed", 42)
     batch = _batch(
         top, drop_remainder=top.flag("dataloader_drop_last"), collate="stack" if pack else "list"
@@ -299,53 +262,60 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         top.settle(reported={_PACKING: _PREPARING})
     top.settle({*_HARMLESS, *_WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return MixtureFile(
-        put, seed=seed, shuffle=shuffle, split=split, pack=pack, horizon=horizon, batch=batch, **how
+        combined,
+        seed=seed,
+        shuffle=shuffle,
+        split=split,
+        pack=pack,
+        horizon=horizon,
+        batch=batch,
+        **options,
     )
 
 
 def _batch(top: Section, **options: Any) -> Any:
-    """The samples of a step on each rank: `batch_size` are those of all accumulated steps."""
+    """Return the batch of each rank; `batch_size` includes gradient accumulation."""
     size = count_or_default(top, "micro_batch_size", 1, "axolotl")
-    whole, times = top.count("batch_size"), top.count("gradient_accumulation_steps")
-    if whole and not times:
-        times = max(1, whole // size)
-    elif whole and times and whole != size * times:
+    batch_size, accumulation = top.count("batch_size"), top.count("gradient_accumulation_steps")
+    if batch_size and not accumulation:
+        accumulation = max(1, batch_size // size)
+    elif batch_size and accumulation and batch_size != size * accumulation:
         top.report(
             "batch_size",
-            "it is not micro_batch_size times gradient_accumulation_steps, which are carried",
+            "it differs from micro_batch_size times gradient_accumulation_steps, which are "
+            "carried over",
         )
-    return per_rank_batch(size * (times or 1), top, "micro_batch_size", **options)
+    return per_rank_batch(size * (accumulation or 1), top, "micro_batch_size", **options)
 
 
 def _order(top: Section, sources: int, packed: bool, streams: bool) -> Shuffling | None:
-    """The order of samples: the trainer draws it anew for every pass, but for
-    `curriculum_sampling`."""
-    merged, each = (
+    """Return the order of samples.
+
+    The trainer shuffles every pass, except with `curriculum_sampling`.
+    """
+    merged, shuffled_first = (
         top.flag("shuffle_merged_datasets", True),
         top.flag("shuffle_before_merging_datasets"),
     )
     if top.peek("curriculum_sampling") is True or streams:
         if (
             not merged
-            and not each
+            and not shuffled_first
             and sources == 1
             and (not packed or top.peek("sample_packing_sequentially"))
         ):
             top.get("curriculum_sampling")
             return Shuffling("none")
-        why = "datasets come in the order that this says: here they are mixed evenly, and each is shuffled"
-        top.report("shuffle_merged_datasets", why) if not merged else None
-        top.report("shuffle_before_merging_datasets", why) if each else None
+        reason = "datasets have this order: here they are mixed evenly, and each is shuffled"
+        top.report("shuffle_merged_datasets", reason) if not merged else None
+        top.report("shuffle_before_merging_datasets", reason) if shuffled_first else None
     elif not merged:
-        top.note(
-            "shuffle_merged_datasets", "axolotl's trainer shuffles all the same, and so does this"
-        )
+        top.note("shuffle_merged_datasets", "axolotl's trainer shuffles anyway, and so does this")
     return None
 
 
 def _plugins(top: Section) -> None:
-    """Plugins, which may change anything: those that are known to change no samples are
-    harmless."""
+    """Report plugins, except those that are known to leave samples unchanged."""
     names = [
         str(name).removeprefix("axolotl.integrations.")
         for name in flat([top.peek("plugins") or []])
@@ -356,22 +326,23 @@ def _plugins(top: Section) -> None:
 
 
 def _held_out(top: Section) -> Splitting | None:
-    """A share or a number of samples that axolotl keeps for evaluation, of all datasets
-    together."""
+    """Return the share of samples that axolotl holds out for evaluation."""
     if top.has("test_datasets"):
-        top.note("val_set_size", "test_datasets are for evaluation: nothing is held out")
+        top.note("val_set_size", "test_datasets are for evaluation: no samples are held out")
         return None
     size = top.number("val_set_size")
     if not size:
         return None
     if size >= 1:
         top.report(
-            "val_set_size", "so many samples of all datasets together: give each source its split"
+            "val_set_size",
+            "this number of samples of the combined datasets is held out: give each source its "
+            "split",
         )
         return None
     top.note(
         "val_set_size",
-        "this share of every source is held out, by a hash; axolotl draws other samples",
+        "this share of every source is held out by hash; axolotl draws other samples",
     )
     return Splitting(size)
 
@@ -380,14 +351,16 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
     buffered = streams and (
         top.has("pretrain_multipack_buffer_size") or top.has("streaming_multipack_buffer_size")
     )
-    asked = top.peek("sample_packing") or buffered
-    if not asked:
-        top.report("sequence_len", "longer samples are dropped or cut, which takes their tokens")
+    packing = top.peek("sample_packing") or buffered
+    if not packing:
+        top.report(
+            "sequence_len", "longer samples are dropped or truncated, which needs their tokens"
+        )
         return None
     if not texts or not top.has("sequence_len"):
-        why = "samples are packed when they are tokens; these types make tokens by a template"
-        top.report("sample_packing", why)
-        top.report("sequence_len", why)
+        reason = "packing needs tokens; these types make tokens with a template"
+        top.report("sample_packing", reason)
+        top.report("sequence_len", reason)
         return None
     top.get("sample_packing")
     top.pass_over("pad_to_sequence_len")  # packed rows are padded to their length
@@ -396,56 +369,55 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
 
 
 def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceEntry]:
-    """The dataset of an entry: one source for each configuration of a dataset of the hub."""
+    """Return the sources of an entry: one per configuration of a hub dataset."""
     if not item.has("path"):
-        item.drop("it names no path: its samples are lost")
+        item.drop("path is missing: its samples are lost")
         return []
     path, files = item.text("path") or "", item.texts("data_files")
     tokenise = _tokenise(item, tokenizer)
     form, bounds = _format(item), _bounds(item)
     split = item.text("split")
-    if path in _FORMATS and files:  # a kind of files, as load_dataset takes it
+    if path in _FORMATS and files:  # a file format, as in load_dataset
         if item.has("ds_type") and item.peek("ds_type") != path:
-            item.report("ds_type", "path says another format, and this is not read")
+            item.report("ds_type", "path names another format, which takes precedence")
         form = _FORMATS[path]
-        item.pass_over("name")  # what the configuration made of the files is called
+        item.pass_over("name")  # only a name for the configuration
         configs = list[str]()
     else:
         configs = item.texts("name")
-    beside = path in _FORMATS or Path(item.path(path)).exists()
-    away = not beside and bool(_HUB.fullmatch(path)) and not Path(path).suffix
+    is_local = path in _FORMATS or Path(item.path(path)).exists()
+    is_hub = not is_local and bool(_HUB.fullmatch(path)) and not Path(path).suffix
     sources = dict[tuple[str, ...], SourceEntry]()
     for config in configs or [None]:
-        place = Hub(path, config, _without_slice(split), tuple(files))
-        name = names.of(place.short if away else config or name_of_path((files or [path])[0]))
-        there = item.dataset("path", name, place, "name", "split", [] if away else files or [path])
+        hub = Hub(path, config, _without_slice(split), tuple(files))
+        name = names.of(hub.short if is_hub else config or name_of_path((files or [path])[0]))
+        paths = item.dataset("path", name, hub, "name", "split", [] if is_hub else files or [path])
         sources.setdefault(
-            there, SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise)
+            paths, SourceEntry(name, paths, format=form, slice=bounds, tokenise=tokenise)
         )
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report(
-            "split", f"{split!r} is more than one split, or a part of it that cannot be named"
+            "split", f"{split!r} is more than one split, or a part that a mixture file cannot name"
         )
     item.settle(("trust_remote_code", "preprocess_shards"), _ENTRY_REPORTED)
     return [*sources.values()]
 
 
 def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
-    """Completions are tokenised as they are; other types are prompts."""
+    """Return the tokenising of completions; other types are prompts."""
     kind = item.peek("type")
     plain_text = kind in ("completion", "pretrain")
     fields = [key for key in ("field", "text_column") if item.has(key)]
     if not plain_text or tokenizer is None:
-        item.report("type", "a tokenizer is not said" if plain_text else _PROMPTS)
+        item.report("type", "there is no tokenizer" if plain_text else _PROMPTS)
         for key in fields:
-            item.report(key, "it names the text of a completion, and these rows are not tokenised")
+            item.report(key, "it names the text of a completion, but these rows are not tokenised")
         return None
     item.get("type")
     if kind == "pretrain":
         item.note(
             "type",
-            "long texts are split where a row is full; axolotl lets the parts overlap by 256 "
-            "tokens",
+            "long texts are split at the end of a row; in axolotl the parts overlap by 256 tokens",
         )
     return Tokenising(
         tokenizer, (item.text(fields[0]) if fields else None) or "text", special_tokens=True
@@ -453,25 +425,24 @@ def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
 
 
 def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
-    """The rows of a dataset that are read: of a shard, of a slice in its split, or those after the
-    first ones."""
+    """Return the rows to read: a shard, a slice of the split, or all after the first ones."""
     count, index, skipped = item.count("shards"), item.integer("shards_idx", 0), item.count("skip")
     part = _part_of(item.peek("split"))
     if part and any(isinstance(end, str) for end in part):
         item.note(
             "split",
-            "percents are rounded down to whole rows; datasets rounds them to the nearest one",
+            "percentages are rounded down to whole rows; datasets rounds to the nearest",
         )
     if count:
-        item.note("shards", "every n-th row; axolotl takes as many random ones")
+        item.note("shards", "every n-th row; axolotl draws the same number at random")
         if part or skipped:
             item.report(
                 "shards",
-                "a shard of a part of the rows has no counterpart: all of that part is read",
+                "a shard of a slice has no counterpart: the whole slice is read",
             )
     if part:
         if skipped:
-            item.report("skip", "rows to skip of a part of the rows have no counterpart")
+            item.report("skip", "skipping rows of a slice has no counterpart")
         return part
     if skipped:
         return (skipped, None)
@@ -479,10 +450,10 @@ def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
 
 
 def _format(item: Section) -> FormatName | None:
-    given = item.text("ds_type")
-    if given is None or given in _FORMATS:
-        return _FORMATS.get(given or "")
-    item.report("ds_type", f"{given!r} is no format of mixture files")
+    setting = item.text("ds_type")
+    if setting is None or setting in _FORMATS:
+        return _FORMATS.get(setting or "")
+    item.report("ds_type", f"{setting!r} is not a format of mixture files")
     return None
 
 
@@ -491,9 +462,9 @@ def _without_slice(split: str | None) -> str | None:
 
 
 def _part_of(split: Any) -> tuple[str | int | None, ...] | None:
-    """The slice in a split such as `train[10%:80%]`."""
-    found = _SLICE.fullmatch(split) if isinstance(split, str) else None
-    if not found:
+    """Return the slice in a split such as `train[10%:80%]`."""
+    match = _SLICE.fullmatch(split) if isinstance(split, str) else None
+    if not match:
         return None
-    ends = [int(end) if end.isdigit() else end or None for end in found.groups()]
+    ends = [int(end) if end.isdigit() else end or None for end in match.groups()]
     return tuple(ends)

@@ -1,5 +1,4 @@
-"""DCLM: the description of a tokenised dataset (`exp_data/datasets/tokenized/*.json`), tars of rows
-of token ids."""
+"""DCLM: descriptions of tokenised datasets (`exp_data/datasets/tokenized/*.json`) in tars."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from .account import Account, nothing
-from .places import Names
+from .locations import Names
 
 _KNOWN = (
     "uuid",
@@ -31,26 +30,24 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """One source of all its shards, each row once a pass: what it was made of was mixed before."""
+    """Convert to one source of all shards, each row once per pass; they were mixed before."""
     top = account.open(tree)
     top.pass_over(*_KNOWN, *_MADE)
     name, url = Names().of(top.text("name") or "data"), top.text("dataset_url")
     if not url or top.peek("tokenized") is False:
         top.report(
             "dataset_url",
-            "these are pages, not rows of tokens: which files of them are read is said elsewhere",
+            "these are pages, not rows of tokens: another file names the files to read",
         )
         raise nothing(Path(tree.file), "DCLM")
     paths = top.local("dataset_url", name, [f"{url.rstrip('/')}/*.tar"])
     top.note(
         "data_key",
-        "rows hold token ids that were joined, cut and shuffled when they were written: no packing",
+        "rows are token ids, already concatenated, split and shuffled: no packing",
     )
-    top.note(
-        "sources", "they were mixed when the shards were written, and cannot be told apart here"
-    )
-    top.note("sampling_yaml", "its frequencies held when the shards were written")
-    top.note("mirrors", "the same shards lie elsewhere too")
+    top.note("sources", "they were mixed when the shards were written, and are no longer separate")
+    top.note("sampling_yaml", "its frequencies were applied when the shards were written")
+    top.note("mirrors", "they are copies of the same shards")
     return MixtureFile(
         (SourceEntry(name, paths, format="tar"),), temperature=1, stop="all_exhausted"
     )

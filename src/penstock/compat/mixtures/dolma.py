@@ -1,5 +1,4 @@
-"""dolma's mixer: streams of documents that are put together, filtered by attributes that taggers
-wrote."""
+"""dolma's mixer: streams of documents, filtered by the attributes of taggers."""
 
 from __future__ import annotations
 
@@ -8,13 +7,12 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from .account import Account, nothing
-from .places import Names
+from .locations import Names
 from .trainers import put_together
 
 _RUNNING = ("processes", "work_dir", "dryrun", "experiment", "debug", "ring_size", "batch_size")
 _BY_ATTRIBUTE = (
-    "documents are dropped or changed by attributes that lie beside them: run the mixer, and "
-    "read its output"
+    "documents are dropped or changed by attribute files: run the mixer, and read its output"
 )
 
 
@@ -22,12 +20,14 @@ def is_mine(tree: Node) -> bool:
     streams = tree.value.get("streams") if isinstance(tree.value, dict) else None
     if streams is None or not isinstance(streams.value, tuple) or not streams.value:
         return False
-    return all(isinstance(one.value, dict) and "documents" in one.value for one in streams.value)
+    return all(isinstance(item.value, dict) and "documents" in item.value for item in streams.value)
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """Every document of every stream once; those that the mixer would drop as well, and that is
-    said."""
+    """Convert the streams: every document once, including those that the mixer would drop.
+
+    That difference is reported.
+    """
     top, names, sources = account.open(tree), Names(), list[SourceEntry]()
     top.pass_over(*_RUNNING)
     for stream in top.parts("streams"):
@@ -40,15 +40,13 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             output.report(
                 "min_text_length", "short documents are dropped: run the mixer, and read its output"
             )
-            output.note(
-                "discard_fields", "nothing is dropped of a row: name the columns that are read"
-            )
+            output.note("discard_fields", "rows keep all fields: name the columns to read")
             output.pass_over("path", "max_size_in_bytes")
         if not paths:
-            stream.drop("it names no documents: its share is lost")
+            stream.drop("documents is empty: its share is lost")
         else:
             sources.append(SourceEntry(name, paths, format="jsonl"))
     if not sources:
         raise nothing(Path(tree.file), "dolma")
-    put, how = put_together(sources, 1)
-    return MixtureFile(put, **how)
+    combined, options = put_together(sources, 1)
+    return MixtureFile(combined, **options)

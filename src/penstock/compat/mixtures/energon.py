@@ -1,4 +1,4 @@
-"""Megatron-Energon metadatasets: v1 and v2, blends, epochised blends, nested ones."""
+"""Megatron-Energon metadatasets: v1 and v2, nested and epochized blends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from .account import Account, Section, nothing
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 
 _PERCENT = re.compile(r"[0-9]+([.][0-9]*)? *%")
-PART_OF_A_BLEND = "a part of a blend as a whole cannot be named; name it at its datasets"
+PART_OF_A_BLEND = "a subset of a whole blend has no counterpart: name it at each dataset"
 _HEADER = ("__module__", "__class__")
 
 
@@ -26,9 +26,9 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(
-    tree: Node, account: Account, pick: str = "train", above: tuple[Path, ...] = ()
+    tree: Node, account: Account, pick: str = "train", parents: tuple[Path, ...] = ()
 ) -> MixtureFile:
-    """The mixture of one split; the other splits are named."""
+    """Convert the mixture of one split, and note the other splits."""
     split = pick
     top = account.open(tree)
     splits = top.part("splits")
@@ -40,10 +40,10 @@ def convert(
         raise nothing(file, f"Energon (it has no split {split!r}, but {known})")
     for other in splits.table:
         if not isinstance(splits.peek(other), dict):
-            splits.report_at(other, "this is no split")
+            splits.report_at(other, "this is not a split")
         elif other != split:
-            splits.note(other, f"another split; convert it by itself with pick={other!r}")
-    chain = (*above, file.resolve())
+            splits.note(other, f"another split: convert it separately with pick={other!r}")
+    chain = (*parents, file.resolve())
     model = _mixture(chosen, split, account, chain)
     if not model.sources:
         raise nothing(file, "Energon")
@@ -55,8 +55,8 @@ def _mixture(part: Section, split: str, account: Account, chain: tuple[Path, ...
     epochised = "blend_epochized" in part.table
     key = next((key for key in ("blend", "blend_epochized", "datasets") if key in part.table), None)
     if key is None:
-        found = _entry(part, split, names, account, chain, {})
-        return MixtureFile(() if found is None else (found,))
+        entry = _entry(part, split, names, account, chain, {})
+        return MixtureFile(() if entry is None else (entry,))
     part.pass_over("__module__", "__class__")
     for item in part.parts(key):
         if epochised:
@@ -81,54 +81,56 @@ def _entry(
     chain: tuple[Path, ...],
     share: dict[str, Any],
 ) -> SourceEntry | None:
-    own = item.text("split_part") or split
+    entry_split = item.text("split_part") or split
     if any(key in item.table for key in ("blend", "blend_epochized", "datasets")):
-        return SourceEntry(names.of("blend"), mixture=_mixture(item, own, account, chain), **share)
+        return SourceEntry(
+            names.of("blend"), mixture=_mixture(item, entry_split, account, chain), **share
+        )
     if not item.has("path"):
-        why = "joined datasets have no counterpart in a mixture file: join them beforehand; its share is lost"
-        item.report("join", why) if item.has("join") else item.drop(
-            "it names no path: its share is lost"
+        reason = "joined datasets have no counterpart in a mixture file, so its share is lost: join them first"
+        item.report("join", reason) if item.has("join") else item.drop(
+            "path is missing: its share is lost"
         )
         return None
-    given = item.text("path") or ""
-    name = names.of(name_of_path(given))
-    if given.endswith((".yaml", ".yml")):
+    setting = item.text("path") or ""
+    name = names.of(name_of_path(setting))
+    if setting.endswith((".yaml", ".yml")):
         item.report("subset", PART_OF_A_BLEND)
-        mixture = _file(item, Path(item.path(given)), own, account, chain)
+        mixture = _file(item, Path(item.path(setting)), entry_split, account, chain)
         return None if mixture is None else SourceEntry(name, mixture=mixture, **share)
     bounds = _subset(item)
-    paths = item.local("path", name, [given])
+    paths = item.local("path", name, [setting])
     prepared = not paths[0].endswith((".jsonl", ".json"))
     if not prepared:
-        item.report("split_part", "files have no splits: name the file of this one")
-    return SourceEntry(name, paths, split=own if prepared else None, slice=bounds, **share)
+        item.report("split_part", "files have no splits: name the file of this split")
+    return SourceEntry(name, paths, split=entry_split if prepared else None, slice=bounds, **share)
 
 
 def _file(
     item: Section, path: Path, split: str, account: Account, chain: tuple[Path, ...]
 ) -> MixtureFile | None:
     if path.resolve() in chain:
-        item.report("path", "the files name each other in a circle")
+        item.report("path", "the files include each other in a cycle")
         return None
     notes = Notes()
     tree = read_file(path, notes, variables=False)
     if tree is None or not is_mine(tree):
-        item.report("path", "the file is not there, or is no metadataset")
+        item.report("path", "the file is missing, or is not a metadataset")
         return None
     return convert(tree, account, split, chain)
 
 
 def _subset(item: Section) -> tuple[int | str | None, ...] | None:
-    """A range as a slice, in rows or in percent."""
+    """Convert a range to a slice, in rows or in percent."""
     part = item.part("subset")
     bounds = part.get("range") if part else None
     if bounds in (None, ["0%", "100%"]):
         return None
-    given = cast("list[Any]", bounds) if isinstance(bounds, list) else []
-    ends = [None if bound == "end" else bound for bound in given]
+    setting = cast("list[Any]", bounds) if isinstance(bounds, list) else []
+    ends = [None if bound == "end" else bound for bound in setting]
     if len(ends) == 2 and all(
         end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends
     ):
         return tuple(ends)
-    item.report("subset", f"{bounds!r} is no range of rows or percent")
+    item.report("subset", f"{bounds!r} is not a range of rows or percent")
     return None

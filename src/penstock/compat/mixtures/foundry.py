@@ -1,5 +1,7 @@
-"""llm-foundry: the `streams` of a train loader, with proportions, repeats or numbers of samples, or
-its one dataset."""
+"""llm-foundry: the `streams` of a train loader, or its single dataset.
+
+Streams have proportions, repeats or numbers of samples.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +13,45 @@ from typing import Any, cast
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing, plain
-from .places import Hub, Names
+from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, Horizon, shared
 
 _ONLY_ABSOLUTE = (
-    "shares, samples and passes beside each other have no counterpart: one of them is carried over"
+    "proportion, choose and repeat cannot be combined here: only one of them is carried over"
 )
-_PLACES = ((), ("dataset",), ("train_loader", "dataset"), ("parameters", "train_loader", "dataset"))
-_FILES = ("json", "csv", "parquet", "text")  # what `hf_name` is where the files are local
+_DATA_PATHS = (
+    (),
+    ("dataset",),
+    ("train_loader", "dataset"),
+    ("parameters", "train_loader", "dataset"),
+)
+_FILES = ("json", "csv", "parquet", "text")  # values of `hf_name` for local files
 _DURATION = re.compile(r"([0-9_.]+(?:e[0-9]+)?)(ep|ba|tok|sp)")
 _UNITS = {"ep": "epochs", "ba": "steps", "tok": "tokens", "sp": "samples"}
 _LOADING = frozenset(
     "predownload cache_limit keep_zip download_retry download_timeout validate_hash "
     "allow_unsafe_types keep_raw".split()
 )
-"""Keys that say how shards are fetched and cached."""
+"""Keys that configure download and cache of shards."""
 _ORDER: Reasons = {
-    "another order within a pass: every source is shuffled fully here": (
+    "it changes the order within a pass: every source is shuffled fully here": (
         "partition_algo", "num_canonical_nodes", "batch_size", "shuffle_algo", "shuffle_block_size", "batching_method",
     ),
 }  # fmt: skip
 _DATASET_REPORTED: Reasons = {
-    "rows are packed after tokenising: encode them in Python, and add pack": ("packing_ratio",),
-    "rows are taken as they are stored: tokenise and change them in Python": (
+    "rows are packed after tokenising: tokenise them in Python, and add pack": ("packing_ratio",),
+    "rows are read as stored: tokenise and change them in Python": (
         "eos_token_id", "bos_token_id", "preprocessing_fn", "safe_load", "target_prompts", "target_responses",
         "text_column_name", "max_leftover_bins_to_keep", "backend_attention_mask",
     ),
-    "an epoch has as many samples as its streams say; say horizon for another "
-    "length": ("epoch_size",),
-    "ranks are given the same samples": ("replication",),
-    "which samples of a stream are taken in an epoch is drawn "
-    "otherwise": ("sampling_method", "sampling_granularity"),
+    "an epoch has the samples of its streams; set horizon for another length": ("epoch_size",),
+    "several ranks read the same samples": ("replication",),
+    "an epoch draws other samples of a stream": ("sampling_method", "sampling_granularity"),
 }  # fmt: skip
 _NOTED: Reasons = {
     "samples are shuffled by shuffle_seed": ("seed", "global_seed"),
-    "rows are cut and padded to it: do so in Python": (
+    "rows are truncated and padded to it: do so in Python": (
         "max_seq_len",
         "decoder_only_format",
         "allow_pad_trimming",
@@ -62,56 +67,53 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "variables precision fsdp_config deepspeed_config "
-        "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
+        "variables precision fsdp_config deepspeed_config save_ignore_keys eval_interval "
+        "eval_first eval_subset_num_batches device_eval_batch_size "
         "device_train_microbatch_size device_train_grad_accum load_ignore_keys "
-        "load_exclude_algorithms "
-        "dist_timeout cluster gpu_num gpu_type compute image integrations "
-        "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
-        "only_composer_checkpoint".split()
+        "load_exclude_algorithms dist_timeout cluster gpu_num gpu_type compute image "
+        "integrations scheduling compile_config expandable_segments max_split_size_mb "
+        "only_hf_checkpoint only_composer_checkpoint".split()
     )
 )
 _REPORTED: Reasons = {
     "an algorithm may change the samples": ("algorithms",),
-    "code of its own may change the samples": ("code_paths",),
+    "custom code may change the samples": ("code_paths",),
     "the run may end before its horizon": ("stop_on_loss",),
     OTHER_RUN: ("autoresume", "spin_dataloaders", "reset_time"),
     "its arguments may override the settings of this file": ("command",),
-    "documents are kept apart in attention: say so where the model is called": (
+    "attention is restricted to one document: configure that in the model": (
         "attn_uses_sequence_id",
     ),
 }
 _MODEL_HARMLESS = MODEL | frozenset(
-    "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale norm_eps "
-    "use_flash_attention_2 use_train_metrics additional_train_metrics additional_eval_metrics "
-    "peft_config "
-    "load_in_8bit return_dict z_loss final_logit_softcapping tie_word_embeddings "
-    "should_save_peft_only "
-    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config rope_hf_config "
-    "softmax_scale "
-    "qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size config_overrides".split()
+    "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale "
+    "norm_eps use_flash_attention_2 use_train_metrics additional_train_metrics "
+    "additional_eval_metrics peft_config load_in_8bit return_dict z_loss "
+    "final_logit_softcapping tie_word_embeddings should_save_peft_only "
+    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config "
+    "rope_hf_config softmax_scale qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size "
+    "config_overrides".split()
 )
 _CALLBACKS = frozenset(
     "speed_monitor lr_monitor memory_monitor runtime_estimator optimizer_monitor "
-    "system_metrics_monitor "
-    "activation_monitor activation_monitor_full_model loss_perp_v_len memory_snapshot oom_observer "
-    "mlperf scheduled_gc "
-    "hf_checkpointer mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
+    "system_metrics_monitor activation_monitor activation_monitor_full_model "
+    "loss_perp_v_len memory_snapshot oom_observer mlperf scheduled_gc hf_checkpointer "
+    "mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
     "eval_output_logging image_visualizer run_event_callback".split()
 )
-"""Callbacks that log, and write checkpoints: others may change the samples, or end the run."""
+"""Callbacks that only log or write checkpoints; others may change samples, or end the run."""
 
 
 def is_mine(tree: Node) -> bool:
-    return _place(tree) is not None
+    return _data_path(tree) is not None
 
 
-def _place(tree: Node) -> tuple[str, ...] | None:
+def _data_path(tree: Node) -> tuple[str, ...] | None:
     """Return the section that names the data: the top level, `dataset`, a train loader, or
     parameters around it."""
-    for place in _PLACES:
+    for path in _DATA_PATHS:
         node: Node | None = tree
-        for key in place:
+        for key in path:
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
             )
@@ -121,51 +123,53 @@ def _place(tree: Node) -> tuple[str, ...] | None:
         named = any(
             key in node.value and node.value[key].value for key in ("local", "remote", "hf_name")
         )
-        if streams or (len(place) > 1 and named):
-            return place
+        if streams or (len(path) > 1 and named):
+            return path
     return None
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture of the training streams; one pass is one of their epochs."""
-    place = _place(tree)
-    assert place is not None
+    """Convert the mixture of the training streams; one pass is one of their epochs."""
+    data_path = _data_path(tree)
+    assert data_path is not None
     dataset = file = account.open(tree)
-    around = list[Section]()
-    for key in place:
-        around.append(dataset)
-        inside = dataset.part(key)
-        assert inside is not None
-        dataset = inside
-    top = file.part("parameters") if "parameters" in place else file
+    outer_sections = list[Section]()
+    for key in data_path:
+        outer_sections.append(dataset)
+        section_inside = dataset.part(key)
+        assert section_inside is not None
+        dataset = section_inside
+    top = file.part("parameters") if "parameters" in data_path else file
     assert top is not None
     values = _Values(top.node)
-    found = _streams(dataset, values)
-    if not found:
+    streams = _streams(dataset, values)
+    if not streams:
         raise nothing(Path(tree.file), "llm-foundry")
     account.note(
         dataset.node,
-        dataset.at,
-        "rows are taken as they are stored: decode, tokenise and pad them in Python",
+        dataset.key_path,
+        "rows are read as stored: decode, tokenise and pad them in Python",
     )
-    sources = _shares(found)
+    sources = _shares(streams)
     horizon = _duration(top, values)
-    whole = all(source.epochs for source in sources)
-    if horizon and horizon[0] == "epochs" and whole:
-        times = horizon[1]
+    all_by_epochs = all(source.epochs for source in sources)
+    if horizon and horizon[0] == "epochs" and all_by_epochs:
+        epochs = horizon[1]
         sources = [
             replace(
-                source, epochs=(source.epochs or 1) * times, max_epochs=(source.epochs or 1) * times
+                source,
+                epochs=(source.epochs or 1) * epochs,
+                max_epochs=(source.epochs or 1) * epochs,
             )
             for source in sources
         ]
         horizon = None
-    elif horizon and whole:
+    elif horizon and all_by_epochs:
         sources = [replace(source, max_epochs=None) for source in sources]
     elif horizon and horizon[0] == "epochs":
         top.report(
             "max_duration",
-            "an epoch is as many samples as the streams say together: say horizon in samples",
+            "an epoch has the samples of all streams: set horizon in samples",
         )
         horizon = None
     model = MixtureFile(
@@ -175,10 +179,12 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         batch=_batch(top, dataset, values),
         horizon=horizon,
     )
-    for section in (*around, *(item for item, _ in found), dataset):
-        own = _HARMLESS if section in around else _LOADING
+    for section in (*outer_sections, *(item for item, _ in streams), dataset):
+        harmless = _HARMLESS if section in outer_sections else _LOADING
         section.settle(
-            own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED}
+            harmless,
+            _REPORTED if section in outer_sections else _DATASET_REPORTED,
+            {**_ORDER, **_NOTED},
         )
         _settle_inside(section)
     top.settle(values.referenced())
@@ -200,41 +206,41 @@ def _settle_inside(section: Section) -> None:
 
 
 def _streams(dataset: Section, values: _Values) -> list[tuple[Section, SourceEntry]]:
-    names, found = Names(), list[tuple[Section, SourceEntry]]()
+    names, entries = Names(), list[tuple[Section, SourceEntry]]()
     if (streams := dataset.part("streams")) is None:
-        own = (
+        entry = (
             _hub(dataset, values)
             if dataset.has("hf_name")
             else _folder(names.of("train"), dataset, dataset, values)
         )
-        return [] if own is None else [(dataset, own)]
+        return [] if entry is None else [(dataset, entry)]
     for name, item in streams.named():
-        if (own := _folder(names.of(name), item, dataset, values)) is not None:
-            found.append((item, own))
-    return found
+        if (entry := _folder(names.of(name), item, dataset, values)) is not None:
+            entries.append((item, entry))
+    return entries
 
 
 def _folder(name: str, item: Section, dataset: Section, values: _Values) -> SourceEntry | None:
-    """A folder of MDS shards."""
+    """Return the source of a folder of MDS shards."""
     local, remote, split = (
         values.filled(item.text(key) or "") for key in ("local", "remote", "split")
     )
     if local and remote:
-        item.note("remote", "local is read, where a copy of it lies")
+        item.note("remote", "local is read, which is a copy")
     for key in ("local", "remote", "split"):
         if item.has(key) and "${" in values.filled(item.text(key) or ""):
-            item.report(key, "it names a variable that this file does not define")
-    home = local or remote
-    if not home:
-        item.drop("it names no folder")
+            item.report(key, "it refers to a variable that this file does not define")
+    root = local or remote
+    if not root:
+        item.drop("local and remote are missing: its share is lost")
         return None
     split = split or values.filled(dataset.text("split") or "")
-    path = f"{home.rstrip('/')}/{split}" if split else home
+    path = f"{root.rstrip('/')}/{split}" if split else root
     return SourceEntry(name, item.local("local" if local else "remote", name, [path]), format="mds")
 
 
 def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
-    """What `datasets.load_dataset` would give: a dataset of the hub, or files of a kind."""
+    """Return the source that `datasets.load_dataset` would read: a hub dataset, or files."""
     name, split = (
         values.filled(dataset.text("hf_name") or ""),
         values.filled(dataset.text("split") or "") or None,
@@ -244,40 +250,40 @@ def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
     files = [values.filled(path) for path in _data_files(options, split)] if options else []
     of_split = bool(
         options and isinstance(options.peek("data_files"), dict)
-    )  # files are those of the split
+    )  # the files belong to the split
     if name in _FILES:
         paths = [f"{folder.rstrip('/')}/{file}" if folder else file for file in files] or (
             [folder] if folder else []
         )
         if not paths:
-            dataset.report("hf_name", "it names no files")
+            dataset.report("hf_name", "data_files and data_dir are missing: its share is lost")
             return None
         if not files:
             dataset.note(
                 "hf_name",
-                f"all files of the folder are read; datasets takes those of the split {split!r}",
+                f"all files of the folder are read; datasets reads only the split {split!r}",
             )
         if options is not None:
-            options.pass_over("name")  # what the configuration made of the files is called
+            options.pass_over("name")  # only a name for the configuration
         kind: Any = "jsonl" if name == "json" else name
-        there = dataset.dataset(
+        paths_read = dataset.dataset(
             "hf_kwargs", "train", Hub(name, None, None if of_split else split), "", "split", paths
         )
-        return SourceEntry("train", there, format=kind)
+        return SourceEntry("train", paths_read, format=kind)
     config = options.text("name") if options else None
-    beside = name.startswith((".", "/", "~")) or "://" in name
-    local = [f"{name.rstrip('/')}/{file}" for file in files] or [name] if beside else []
-    place = Hub(name, config, None if of_split and files else split, tuple(files))
-    there = dataset.dataset("hf_name", "train", place, "", "split", local)
+    is_local = name.startswith((".", "/", "~")) or "://" in name
+    local = [f"{name.rstrip('/')}/{file}" for file in files] or [name] if is_local else []
+    hub = Hub(name, config, None if of_split and files else split, tuple(files))
+    paths_read = dataset.dataset("hf_name", "train", hub, "", "split", local)
     if options is not None:
-        options.report("data_dir", "which folder of the dataset is read is lost: say data_files")
-        known = dataset.account.files
-        if known.of("train") is None and (local or files or known.of(name) is not None):
+        options.report("data_dir", "the folder within the dataset is lost: set data_files")
+        file_rules = dataset.account.files
+        if file_rules.of("train") is None and (local or files or file_rules.of(name) is not None):
             options.report(
                 "name",
-                "files have no configurations: say which are of this one with files (train=PATH)",
+                "files have no configurations: name the files with files (train=PATH)",
             )
-    return SourceEntry("train", there)
+    return SourceEntry("train", paths_read)
 
 
 def _data_files(options: Section, split: str | None) -> list[str]:
@@ -291,42 +297,46 @@ def _data_files(options: Section, split: str | None) -> list[str]:
 
 
 def _duration(top: Section, values: _Values) -> Horizon:
-    """Return the length of the run from Composer's times: 4800ba, 1ep, 26e9tok; a plain number
-    counts epochs."""
-    given = values.value(top.get("max_duration"))
-    if given in (None, ""):
+    """Return the length of the run from Composer's durations: 4800ba, 1ep, 26e9tok.
+
+    A plain number counts epochs.
+    """
+    setting = values.value(top.get("max_duration"))
+    if setting in (None, ""):
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return "epochs", given
-    found = _DURATION.fullmatch(str(given).replace(" ", ""))
-    number = float(found[1].replace("_", "")) if found else 0
-    if not found or not number:
-        top.report("max_duration", f"{given!r} is no time such as 10ep, 4800ba or 26e9tok")
+    if isinstance(setting, int) and not isinstance(setting, bool) and setting > 0:
+        return "epochs", setting
+    match = _DURATION.fullmatch(str(setting).replace(" ", ""))
+    number = float(match[1].replace("_", "")) if match else 0
+    if not match or not number:
+        top.report("max_duration", f"{setting!r} is not a duration such as 10ep, 4800ba or 26e9tok")
         return None
-    unit = _UNITS[found[2]]
+    unit = _UNITS[match[2]]
     if unit == "tokens":
         top.report(
             "max_duration",
-            "rows are not tokens here: how many rows so many tokens are, the data tells",
+            "the number of rows for these tokens depends on the data: set horizon in samples",
         )
         return None
     return unit, number if unit == "epochs" else int(number)
 
 
-def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
-    """What the streams say of themselves, all in the same way."""
-    relative = any(item.has("proportion") for item, _ in found)
-    counted = [item.has("choose") for item, _ in found]
+def _shares(entries: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
+    """Return the sources with their shares, all of one type."""
+    relative = any(item.has("proportion") for item, _ in entries)
+    has_choose = [item.has("choose") for item, _ in entries]
     out: list[SourceEntry] = []
-    for item, source in found:
+    for item, source in entries:
         proportion, repeat, choose = (
             item.number(key) for key in ("proportion", "repeat", "choose")
         )
-        kind = "proportion" if relative else "choose" if all(counted) else "repeat"
+        kind = "proportion" if relative else "choose" if all(has_choose) else "repeat"
         for key in {"proportion", "choose", "repeat"} - {kind}:
             item.report(key, _ONLY_ABSOLUTE)
         if relative and proportion is None:
-            item.drop("it has no proportion, and others have one: nothing of it is read")
+            item.drop(
+                "proportion is missing, but other streams have one: no samples of it are read"
+            )
         share: dict[str, Any] = {"weight": proportion or 0} if relative else {"weight": choose}
         if kind == "repeat":
             times = 1 if repeat is None else repeat
@@ -336,11 +346,11 @@ def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
 
 
 def _seed(dataset: Section, values: _Values) -> int | None:
-    given = dataset.get("shuffle_seed")
-    given = values.value(given) if isinstance(given, str) else given
-    if given is None or isinstance(given, int):
-        return given
-    dataset.report("shuffle_seed", "no whole number")
+    setting = dataset.get("shuffle_seed")
+    setting = values.value(setting) if isinstance(setting, str) else setting
+    if setting is None or isinstance(setting, int):
+        return setting
+    dataset.report("shuffle_seed", "it is not a whole number")
     return None
 
 
@@ -355,31 +365,30 @@ def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
             "num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "name"
         )
     if not isinstance(size, int) or size < 1:
-        top.report("global_train_batch_size", f"{size!r} is no whole number above 0")
+        top.report("global_train_batch_size", f"{size!r} is not a whole number above 0")
         return None
     return shared(size, top, "global_train_batch_size", drop_remainder=drop, collate="list")
 
 
 class _Values:
-    """References such as `${variables.data_local}`, filled in from the same file."""
+    """Resolve references such as `${variables.data_local}` within one file."""
 
     def __init__(self, tree: Node) -> None:
         self.values: Any = plain(tree)
 
     def referenced(self) -> set[str]:
-        """The names at the top to which anything refers: their values act where they are referred
-        to."""
+        """Return the top-level names that references use."""
         return set(re.findall(r"\$\{(\w+)[.\w]*\}", repr(self.values)))
 
-    def value(self, given: Any) -> Any:
-        """The value that a text of one reference stands for; anything else as it is."""
-        found = re.fullmatch(r"\$\{([\w.]+)\}", given) if isinstance(given, str) else None
-        return self._at(found[1], given) if found else given
+    def value(self, setting: Any) -> Any:
+        """Resolve a text that is one reference; return other values unchanged."""
+        match = re.fullmatch(r"\$\{([\w.]+)\}", setting) if isinstance(setting, str) else None
+        return self._at(match[1], setting) if match else setting
 
     def filled(self, text: str) -> str:
-        """A text with its references filled in, as far as the file defines them."""
-        for _ in range(4):  # a reference may lead to another one
-            text = re.sub(r"\$\{([\w.]+)\}", lambda found: str(self._at(found[1], found[0])), text)
+        """Resolve the references in a text, as far as the file defines them."""
+        for _ in range(4):  # a reference may resolve to another one
+            text = re.sub(r"\$\{([\w.]+)\}", lambda match: str(self._at(match[1], match[0])), text)
         return text
 
     def _at(self, name: str, otherwise: Any) -> Any:

@@ -1,5 +1,4 @@
-"""alignment-handbook's `dataset_mixture` and `dataset_mixer`, and open-instruct's
-`dataset_mixer_list`."""
+"""alignment-handbook's `dataset_mixture` and `dataset_mixer`, and open-instruct's list."""
 
 from __future__ import annotations
 
@@ -10,12 +9,14 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Section, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import length, put_together, seed_of
-from .trl import FILES, place_of, plain_split, training
+from .trl import FILES, paths_of, plain_split, training
 
 _MIXERS = ("dataset_mixer", "dataset_mixer_list")
-_TEST_SPLIT = "this many samples of all datasets together are held out: give each source its split"
+_TEST_SPLIT = (
+    "this number of samples of the combined datasets is held out: give each source its split"
+)
 _SPLITS = ("dataset_splits", "dataset_mixer_list_splits", "dataset_train_splits")
 _ENDS = (
     "dataset_eval_mixer", "dataset_eval_mixer_list", "dataset_mixer_eval_list", "dataset_mixer_eval_list_splits",
@@ -32,7 +33,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture: the datasets, or parts of them, put together and shuffled."""
+    """Convert the mixture: datasets, or parts of them, concatenated and shuffled."""
     top, names = account.open(tree), Names()
     mixture = top.part("dataset_mixture")
     if mixture is not None:
@@ -44,84 +45,86 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         mixture.report("test_split_size", _TEST_SPLIT)
         seed = mixture.integer("seed", 0)
         for key in ("seed", "data_seed"):
-            top.note(key, "samples are drawn and shuffled by the seed of dataset_mixture here")
+            top.note(key, "the seed of dataset_mixture draws and shuffles samples here")
         for key in ("dataset_name", "dataset_config", *_MIXERS):
-            top.report(key, "a dataset_mixture is given, and this is not read")
+            top.report(key, "dataset_mixture takes precedence, so this is not read")
     else:
         sources, seed = list(_mixer(top, names)), seed_of(top)
     if not sources:
         raise nothing(Path(tree.file), "alignment-handbook")
     steps = "max_train_steps" if top.has("max_train_steps") else "max_steps"
     horizon, passes = length(top, "num_train_epochs", 3, steps)
-    put, how = put_together(sources, passes)
+    combined, options = put_together(sources, passes)
     top.settle(noted={EVALUATION: _ENDS})
-    return MixtureFile(put, seed=seed, horizon=horizon, **training(top), **how)
+    return MixtureFile(combined, seed=seed, horizon=horizon, **training(top), **options)
 
 
 def _entry(item: Section, names: Names) -> SourceEntry | None:
-    """A dataset of a mixture; with a weight below 1 that part of it, at random but always the
-    same."""
+    """Return a dataset of a mixture; a weight below 1 takes a fixed random part of it."""
     if not item.has("id"):
-        item.drop("it names no id: its samples are lost")
+        item.drop("id is missing: its samples are lost")
         return None
     split = plain_split(item, "split", item.text("split") or "train")
-    place = Hub(item.text("id") or "", item.text("config"), split)
+    hub = Hub(item.text("id") or "", item.text("config"), split)
     columns, weight = item.texts("columns"), item.number("weight")
     if weight == 0:
-        item.note("weight", "nothing of this dataset is read")
+        item.note("weight", "no samples of this dataset are read")
         return None
     if weight is not None and weight > 1:
-        item.report("weight", "a part of the dataset, at most 1: all of it is read")
-    name = names.of(place.short)
+        item.report("weight", "a part of a dataset is at most 1: all of it is read")
+    name = names.of(hub.short)
     held_out = Splitting(round(1 - weight, 6)) if weight is not None and weight < 1 else None
-    there = place_of(item, "id", name, place, "config", "split")
-    return SourceEntry(name, there, columns=tuple(columns) or None, split=held_out)
+    paths = paths_of(item, "id", name, hub, "config", "split")
+    return SourceEntry(name, paths, columns=tuple(columns) or None, split=held_out)
 
 
 def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
-    """Names with a share of each (0.5, 1.0), or a number of samples (5000); one source for each
-    split of them."""
+    """Yield one source for each dataset and split.
+
+    Amounts are shares (0.5, 1.0) or numbers of samples (5000).
+    """
     key = next(key for key in _MIXERS if top.has(key))
     for other in _MIXERS:
-        top.report(other, f"{key} is given as well, and is what is read") if other != key else None
+        top.report(other, f"{key} takes precedence, so this is not read") if other != key else None
     pairs, by_name = list(_amounts(top, key)), isinstance(top.table[key].value, dict)
     configs = top.texts("dataset_configs")
     if configs and len(configs) != len(pairs):
-        top.report("dataset_configs", f"not one configuration for each of {len(pairs)} datasets")
+        top.report(
+            "dataset_configs", f"expected one configuration for each of {len(pairs)} datasets"
+        )
         configs = []
     splits = _splits(top, len(pairs))
-    of_splits = next((each for each in _SPLITS if top.has(each)), _SPLITS[-1])
+    split_key = next((name for name in _SPLITS if top.has(name)), _SPLITS[-1])
     columns = top.texts("columns_to_keep")
-    for number, (called, amount) in enumerate(pairs):
+    for number, (dataset, amount) in enumerate(pairs):
         bounds = _first(amount)
         if str(amount) in ("0", "0.0"):
-            top.note(key, f"nothing of {called} is read")
+            top.note(key, f"no samples of {dataset} are read")
             continue
         if str(amount) == "1" and not by_name:
             top.report(
                 key,
-                f"1 of {called} is all of it, or one sample, as the version has it: all of it is "
-                "read",
+                f"1 of {dataset} means all of it or one sample, depending on the version: all of "
+                "it is read",
             )
         elif bounds is None and amount not in (1.0, "1.0"):
             top.report(key, f"{amount!r} is neither a share nor a number of samples")
         elif bounds is not None:
             top.note(
                 key,
-                "of a dataset with a share or number the first so many rows; the trainer may draw "
-                "others",
+                "a share or number takes the first rows of a dataset; the trainer may draw others",
             )
         for split in splits[number]:
-            place = Hub(str(called), configs[number] if configs else None, split)
+            hub = Hub(str(dataset), configs[number] if configs else None, split)
             name = names.of(
-                name_of_path(str(called)) if str(called).endswith(FILES) else place.short
+                name_of_path(str(dataset)) if str(dataset).endswith(FILES) else hub.short
             )
-            there = place_of(top, key, name, place, "dataset_configs", of_splits)
-            yield SourceEntry(name, there, slice=bounds, columns=tuple(columns) or None)
+            paths = paths_of(top, key, name, hub, "dataset_configs", split_key)
+            yield SourceEntry(name, paths, slice=bounds, columns=tuple(columns) or None)
 
 
 def _amounts(top: Section, key: str) -> Iterator[tuple[str, Any]]:
-    """Datasets and how much of each is read: names with amounts, or both by turns."""
+    """Yield datasets and amounts, from a mapping or from an alternating list."""
     if isinstance(top.table[key].value, dict):
         table = top.part(key)
         assert table is not None
@@ -129,27 +132,26 @@ def _amounts(top: Section, key: str) -> Iterator[tuple[str, Any]]:
             if isinstance(node.value, int | float | str):
                 yield name, table.get(name)
             else:
-                table.report_at(name, "a share, or a number of samples, was expected here")
+                table.report_at(name, "expected a share, or a number of samples")
         return
-    given = top.get(key)
-    listed = cast("list[Any]", given) if isinstance(given, list) else str(given).split()
+    setting = top.get(key)
+    listed = cast("list[Any]", setting) if isinstance(setting, list) else str(setting).split()
     if len(listed) % 2:
         top.report(key, f"{listed[-1]!r} has no share or number of samples")
     yield from zip(listed[::2], listed[1::2], strict=False)
 
 
 def _splits(top: Section, datasets: int) -> list[list[str | None]]:
-    """The splits of each dataset that are trained on: of `dataset_splits` those with train in their
-    name."""
-    given = [plain_split(top, "dataset_splits", split) for split in top.texts("dataset_splits")]
-    if given:
-        kept = [split for split in given if split and "train" in split]
-        if len(kept) < len(given):
+    """Return the training splits of each dataset: of `dataset_splits` those named train."""
+    setting = [plain_split(top, "dataset_splits", split) for split in top.texts("dataset_splits")]
+    if setting:
+        training = [split for split in setting if split and "train" in split]
+        if len(training) < len(setting):
             top.note(
                 "dataset_splits",
-                "splits with train in their name are trained on; others are for evaluation",
+                "splits with train in their name are for training, others for evaluation",
             )
-        return [list[str | None](kept)] * datasets
+        return [list[str | None](training)] * datasets
     key = (
         "dataset_mixer_list_splits"
         if top.has("dataset_mixer_list_splits")
@@ -157,7 +159,7 @@ def _splits(top: Section, datasets: int) -> list[list[str | None]]:
     )
     listed = [plain_split(top, key, split) for split in top.texts(key)]
     if len(listed) not in (0, 1, datasets):
-        top.report(key, f"not one split for each of {datasets} datasets")
+        top.report(key, f"expected one split for each of {datasets} datasets")
         listed = []
     return [
         [split]
@@ -166,7 +168,7 @@ def _splits(top: Section, datasets: int) -> list[list[str | None]]:
 
 
 def _first(amount: Any) -> tuple[int | str | None, ...] | None:
-    """The first rows of a dataset: a share, or so many."""
+    """Return the slice of the first rows of a dataset: a share, or a number."""
     text = str(amount)
     if text.isdigit() and int(text) > 1:
         return (0, int(text))

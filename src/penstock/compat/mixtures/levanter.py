@@ -1,5 +1,7 @@
-"""Levanter's data section: `configs` (or `components`) with `train_weights`, alone or in a training
-config."""
+"""Levanter's data section: `configs` (or `components`) with `train_weights`.
+
+It is a separate file, or part of a training config.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ...engine.mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node, dotted
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
-from .places import Hub, Names
+from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import SHARED_RANKS, shared
 
@@ -27,7 +29,7 @@ _SECTIONS = (
 _DATA_HARMLESS = frozenset("cache_dir cache_options tags auto_build_caches num_workers".split())
 _REPORTED: Reasons = {NO_COUNTERPART: ("block_cross_document_attention", "chat_template")}
 _NOTED: Reasons = {
-    "another permutation than theirs": ("permutation_type",),
+    "the permutation differs from Levanter's": ("permutation_type",),
     EVALUATION: (
         "validation_urls",
         "max_eval_batches",
@@ -44,21 +46,20 @@ _TRAINER_HARMLESS = (
     | OPTIMIZER
     | CHECKPOINTS
     | frozenset(
-        "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator "
-        "jax_config "
-        "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch "
-        "crash_on_nan "
-        "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo".split()
+        "mp id log_dir run_base_dir per_device_parallelism distributed ray "
+        "require_accelerator jax_config jax_compilation_cache_dir backend_init_timeout "
+        "use_explicit_mesh_axes quantization watch crash_on_nan crash_on_inf "
+        "shutdown_at_exit log_jaxprs log_xla_hlo".split()
     )
 )
 _TRAINER_REPORTED: Reasons = {
-    "where another run stood is not carried over": (
+    "the position of another run is not carried over": (
         "initialize_from",
         "skip_steps",
         "load_checkpoint_path",
         "load_checkpoint",
     ),
-    "how many passes the run makes is lost: say horizon": ("epochs",),
+    "the number of passes is lost: set horizon": ("epochs",),
 }
 _TOP_HARMLESS = (
     TRACKING | OPTIMIZER | CHECKPOINTS | frozenset("z_loss_weight log_entropy out_dir".split())
@@ -70,17 +71,17 @@ def is_mine(tree: Node) -> bool:
 
 
 def _data(tree: Node) -> Node | None:
-    """The mapping that says what is read: the file itself, or its `data`."""
+    """Return the data mapping: the file itself, or its `data`."""
     top = tree.value if isinstance(tree.value, dict) else {}
     for node in (tree, top.get("data")):
         value = node.value if node is not None else None
         if not isinstance(value, dict):
             continue
-        several = any(names in value and weights in value for names, weights in _SECTIONS)
-        known = (
+        is_mixture = any(names in value and weights in value for names, weights in _SECTIONS)
+        is_single = (
             "cache_dir" in value or "tokenizer" in value or (node is not tree and "trainer" in top)
         )
-        if several or (known and ("train_urls" in value or _is_hub(value))):
+        if is_mixture or (is_single and ("train_urls" in value or _is_hub(value))):
             return node
     return None
 
@@ -90,53 +91,54 @@ def _is_hub(value: Mapping[str, Node]) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; weights are shares of sequences of equal length there, of tokens here."""
-    found = _data(tree)
-    assert found is not None
+    """Convert the mixture; weights are shares of sequences in Levanter, of tokens here.
+
+    Levanter's sequences all have one length.
+    """
+    data_node = _data(tree)
+    assert data_node is not None
     top = account.open(tree)
-    data = top if found is tree else top.part("data")
+    data = top if data_node is tree else top.part("data")
     assert data is not None
     tokenizer = data.text("tokenizer")
     if tokenizer is None and not data.has("supervised_data"):
         tokenizer = "gpt2"
-        account.note(found, data.at, "no tokenizer is said: Levanter takes gpt2")
+        account.note(data_node, data.key_path, "tokenizer is missing: Levanter's default is gpt2")
     schedule, entries = None, list[SourceEntry]()
     section, weights = next(
         ((names, weights) for names, weights in _SECTIONS if data.has(names)), (None, None)
     )
     if section is not None and weights is not None:
-        entries, schedule = _several(data, section, weights, tokenizer)
-    elif (single := _source(Names().of(_called(data)), data, tokenizer)) is not None:
+        entries, schedule = _components(data, section, weights, tokenizer)
+    elif (single := _source(Names().of(_default_name(data)), data, tokenizer)) is not None:
         entries = [single]
     if not entries:
         raise nothing(Path(tree.file), "Levanter")
     stop = data.text("stop_strategy")
     if stop is not None and stop not in _STOPS:
-        data.report("stop_strategy", f"{stop!r} is no stop rule of a mixture file")
+        data.report("stop_strategy", f"{stop!r} is not a stop rule of a mixture file")
         stop = None
     if len(entries) == 1:
         data.pass_over("mixture_block_size")
     block = data.count("mixture_block_size") or 2048 if len(entries) > 1 else None
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
-    more = _training(top, data, bool(tokenizer), bool(eos))
+    options = _training(top, data, bool(tokenizer), bool(eos))
     data.report(
         "max_train_batches",
-        "how many rows of a source are used at most, counted in batches: say max_epochs",
+        "it limits the rows of a source, counted in batches: set max_epochs",
     )
-    data.report(
-        "num_validation_sequences", "rows that are held out, counted in packed rows: say split"
-    )
+    data.report("num_validation_sequences", "it counts held-out rows in packed rows: set split")
     data.settle(_DATA_HARMLESS, _REPORTED, _NOTED)
-    if "pack" in more:
+    if "pack" in options:
         account.note(
             data.node,
-            data.at,
-            "documents are shuffled, mixed and then cut; Levanter cuts sources, then mixes",
+            data.key_path,
+            "documents are shuffled, mixed and then split; Levanter splits sources, then mixes",
         )
-    if schedule and "batch" not in more:
+    if schedule and "batch" not in options:
         data.report(
             str(weights),
-            "its points are training steps: say the size of a step as batch, or they are samples",
+            "its points are training steps: set batch, or they count samples",
         )
     return MixtureFile(
         tuple(entries),
@@ -146,25 +148,27 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         shuffle=shuffle,
         tokenise=None if tokenizer is None else Tokenising(tokenizer),
         schedule=schedule,
-        **more,
+        **options,
     )
 
 
-def _called(data: Section) -> str:
-    given = data.text("id")
-    return Hub(given, data.text("name")).short if given else "train"
+def _default_name(data: Section) -> str:
+    setting = data.text("id")
+    return Hub(setting, data.text("name")).short if setting else "train"
 
 
-def _several(
+def _components(
     data: Section, section: str, weights: str, tokenizer: str | None
 ) -> tuple[list[SourceEntry], Scheduling | None]:
     names, sources = Names(), dict[str, SourceEntry]()
-    wanted = _weighted(data.table[weights]) if data.has(weights) else set[str]()
-    if (inside := data.part(section)) is None:
+    weighted_names = _weighted(data.table[weights]) if data.has(weights) else set[str]()
+    if (components := data.part(section)) is None:
         return [], None
-    for name in inside.table.keys() - wanted:
-        inside.note(name, "without a weight it is there for evaluation")
-    for name, item in ((name, inside.part(name)) for name in inside.table if name in wanted):
+    for name in components.table.keys() - weighted_names:
+        components.note(name, "without a weight it is for evaluation")
+    for name, item in (
+        (name, components.part(name)) for name in components.table if name in weighted_names
+    ):
         if item is None:
             continue
         if (source := _source(names.of(name), item, tokenizer)) is not None:
@@ -180,7 +184,7 @@ def _several(
 
 
 def _weighted(node: Node) -> set[str]:
-    """The names that have a weight above 0 at some time."""
+    """Return the names with a weight above 0 at any step."""
     rows = (
         [
             pair.value[1]
@@ -202,70 +206,75 @@ def _weighted(node: Node) -> set[str]:
 def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | None:
     inner = item.part("source") or item
     inner.pass_over("type")
-    urls, hub, form = inner.texts("train_urls"), inner.text("id"), item.part("format")
-    key = inner.text("text_key") or (form.text("text_key") if form else None)
-    if form is not None:
-        kind = form.text("type")
+    urls, hub, format_section = inner.texts("train_urls"), inner.text("id"), item.part("format")
+    key = inner.text("text_key") or (format_section.text("text_key") if format_section else None)
+    if format_section is not None:
+        kind = format_section.text("type")
         if kind not in (None, "text"):
-            form.report("type", f"only plain text is tokenised by a mixture file, not {kind}")
+            format_section.report("type", f"a mixture file tokenises only plain text, not {kind}")
     if not urls and not hub:
-        item.drop("it names no training files, and has a weight: its share is lost")
+        item.drop("training files are missing, so its share is lost: name train_urls or id")
         return None
     if urls:
         paths = inner.local("train_urls", name, urls)
     else:
         paths = inner.dataset("id", name, Hub(str(hub), inner.text("name")), "name", "splits")
         inner.pass_over("plaintext", "stream")
-        inner.report("splits", "which splits are read is lost: name them with files")
+        inner.report("splits", "the selection of splits is lost: name the files with files")
     for section in (inner, item):
         section.settle(("cache_dir", "tags"), noted={EVALUATION: ("validation_urls",)})
-    own = Tokenising(tokenizer, key) if tokenizer and key not in (None, "text") else None
-    return SourceEntry(name, paths, tokenise=own)
+    tokenise = Tokenising(tokenizer, key) if tokenizer and key not in (None, "text") else None
+    return SourceEntry(name, paths, tokenise=tokenise)
 
 
 def _weights(
     data: Section, key: str, names: Mapping[str, str]
 ) -> tuple[dict[str, float], Scheduling | None]:
-    """Weights of the whole run, or a schedule of them."""
+    """Return constant weights, or a schedule of them."""
     if not data.has(key):
         return {}, None
-    given = data.table[key]
-    if isinstance(given.value, dict):
+    setting = data.table[key]
+    if isinstance(setting.value, dict):
         part = data.part(key)
         return ({} if part is None else _row(part, names)), None
     data.get(key)
     points = list[tuple[int, dict[str, float]]]()
-    for number, item in enumerate(given.value if isinstance(given.value, tuple) else ()):
-        at = dotted(data.at, f"{key}[{number}]")
+    for number, item in enumerate(setting.value if isinstance(setting.value, tuple) else ()):
+        key_path = dotted(data.key_path, f"{key}[{number}]")
         pair = item.value if isinstance(item.value, tuple) else ()
         if (
             len(pair) != 2
             or not isinstance(pair[0].value, int)
             or not isinstance(pair[1].value, dict)
         ):
-            data.account.report(item, at, "a step and its weights were expected here")
+            data.account.report(item, key_path, "expected a step and its weights")
             continue
-        points.append((pair[0].value, _row(Section(pair[1], f"{at}[1]", data.account), names)))
+        points.append(
+            (pair[0].value, _row(Section(pair[1], f"{key_path}[1]", data.account), names))
+        )
     return {}, Scheduling("steps", "step", tuple(points)) if points else None
 
 
 def _row(part: Section, names: Mapping[str, str]) -> dict[str, float]:
-    """A weight for each source: `names` are those of the file, and what they are called here."""
+    """Return a weight for each source; `names` maps names of the file to source names."""
     for name in part.table:
         if name not in names and part.weight(name):
-            part.report_at(name, "its source is not carried over, and the others share its weight")
-    return {here: part.weight(name) if name in part.table else 0 for name, here in names.items()}
+            part.report_at(name, "its source is lost, and the others share its weight")
+    return {
+        source_name: part.weight(name) if name in part.table else 0
+        for name, source_name in names.items()
+    }
 
 
 def _shuffle(data: Section) -> Shuffling | None:
-    """The order within sources: their own where the file says nothing."""
-    if isinstance(data.peek("shuffle"), dict) and (given := data.part("shuffle")) is not None:
-        rows, window = given.count("io_block_size"), given.count("window_blocks")
+    """Return the order within sources; without a setting, the stored order."""
+    if isinstance(data.peek("shuffle"), dict) and (setting := data.part("shuffle")) is not None:
+        rows, window = setting.count("io_block_size"), setting.count("window_blocks")
         if rows and window:
             return Shuffling("block", rows, window)
         data.report(
             "shuffle",
-            "no rows of a block, or no blocks of a window, are said: sources are shuffled fully",
+            "io_block_size or window_blocks is missing: sources are shuffled fully",
         )
         return None
     value = data.get("shuffle")
@@ -277,10 +286,10 @@ def _shuffle(data: Section) -> Shuffling | None:
 
 
 def _training(top: Section, data: Section, tokenized: bool, eos: bool) -> dict[str, Any]:
-    """Row length, batch and horizon, where the file is a training config."""
+    """Return row length, batch and horizon of a training config."""
     if data is top and "trainer" not in data.table:
         return {}
-    out: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     model, trainer = top.part("model"), top.part("trainer")
     length = (
         top.count("train_seq_len")
@@ -289,29 +298,30 @@ def _training(top: Section, data: Section, tokenized: bool, eos: bool) -> dict[s
     )
     if length:
         ends = {"bos": True, "eos": eos} if tokenized else {}
-        out["pack"] = {"length": length, **{name: True for name, there in ends.items() if there}}
+        options["pack"] = {
+            "length": length,
+            **{name: True for name, enabled in ends.items() if enabled},
+        }
     elif model:
-        top.report(
-            "model", "it does not say how long rows are: say pack with the length of the model"
-        )
-    top.report("epoch", "the run ends after so many passes: say horizon with epochs") if top.get(
-        "epoch"
-    ) else None
+        top.report("model", "the row length is missing: set pack with the length of the model")
+    top.report(
+        "epoch", "the run ends after this number of passes: set horizon with epochs"
+    ) if top.get("epoch") else None
     if trainer is not None:
         if isinstance(trainer.peek("train_batch_size"), list):
             trainer.report(
-                "train_batch_size", "batches that grow have no counterpart in a mixture file"
+                "train_batch_size", "growing batches have no counterpart in a mixture file"
             )
         else:
             size = trainer.count("train_batch_size") or 512  # the defaults are Levanter's
-            out["batch"] = shared(size, trainer, "train_batch_size", drop_remainder=True)
-        out["horizon"] = ("steps", trainer.count("num_train_steps") or 400_000)
+            options["batch"] = shared(size, trainer, "train_batch_size", drop_remainder=True)
+        options["horizon"] = ("steps", trainer.count("num_train_steps") or 400_000)
         if top.has("data_seed"):
             trainer.pass_over("seed")
         seed = top.integer("data_seed") if top.has("data_seed") else trainer.integer("seed")
-        out |= {} if seed is None else {"seed": seed}
+        options |= {} if seed is None else {"seed": seed}
         trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED, {**_NOTED, SHARED_RANKS: _MESH})
     if model is not None:
-        model.settle(MODEL, {"the length of rows is said elsewhere": ("max_seq_len", "seq_len")})
+        model.settle(MODEL, {"another key sets the row length": ("max_seq_len", "seq_len")})
     top.settle(_TOP_HARMLESS, noted={EVALUATION: ("eval_harness", "eval_harness_steps")})
-    return out
+    return options

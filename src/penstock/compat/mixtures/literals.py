@@ -1,10 +1,9 @@
-"""What the names of a Python file stand for, worked out from its syntax tree: nothing is imported,
-no code is run.
+"""Static evaluation of a Python file: values of its names, from the syntax tree alone.
 
-Constants, arithmetic, comprehensions and a few methods of dictionaries are worked out here. Names
-that come from other files of the same checkout are looked up there in the same way. A call of
-anything else stays a `Call`; what cannot be known is `Unknown`, with the reason. How much is worked
-out is bounded.
+Nothing is imported and no code runs. Constants, arithmetic, comprehensions and some methods of
+dictionaries are evaluated. Names from other files of the same checkout are looked up there in the
+same way. A call of anything else stays a `Call`; an unknowable value is `Unknown`, with the reason.
+The evaluation is bounded.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from .arithmetic import (
     unpacked,
 )
 
-_LARGEST = 2_000_000  # characters of a file
-_STEPS = 200_000
-_DEEP = 60
-_FILES = 100
+_MAX_CHARACTERS = 2_000_000  # per file
+_MAX_STEPS = 200_000
+_MAX_DEPTH = 60
+_MAX_FILES = 100
 
 
 @dataclass
@@ -51,7 +50,7 @@ class _Budget:
 
 
 class Module:
-    """The names of a file.
+    """The names of a file and their values.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.py"
@@ -68,15 +67,14 @@ class Module:
         self.tree = _parsed(path)
 
     def names(self) -> dict[str, Any]:
-        """Every name of the file and what it stands for; of a file that is just being read what is
-        known so far."""
+        """Return every name of the file and its value; partial while the file is being read."""
         if self._names is None:
             self._names = {}
             self._run(self.tree.body, self._names)
         return self._names
 
-    def called(self) -> Iterator[tuple[str, Any]]:
-        """What functions give that need no arguments."""
+    def call_results(self) -> Iterator[tuple[str, Any]]:
+        """Yield the results of functions without required arguments."""
         for name, value in list(self.names().items()):
             if isinstance(value, ast.FunctionDef):
                 yield name, self._function(value, (), {}, 0)
@@ -84,35 +82,39 @@ class Module:
     def _run(
         self, body: Iterable[ast.stmt], names: MutableMapping[str, Any], depth: int = 0
     ) -> Any:
-        """Work statements out; what a `return` gives."""
-        for one in body:
-            match one:
+        """Evaluate statements, and return the value of `return`."""
+        for statement in body:
+            match statement:
                 case ast.Assign(targets=[ast.Name(id=name)]):
-                    names[name] = self._value(one.value, names, depth)
+                    names[name] = self._value(statement.value, names, depth)
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
-                    names[name] = self._value(cast("ast.expr", one.value), names, depth)
+                    names[name] = self._value(cast("ast.expr", statement.value), names, depth)
                 case ast.Assign(targets=[ast.Subscript() as target]):
-                    self._put(target, self._value(one.value, names, depth), names, depth)
+                    self._assign_item(
+                        target, self._value(statement.value, names, depth), names, depth
+                    )
                 case ast.Expr(
                     value=ast.Call(
                         func=ast.Attribute(attr="update" | "append" | "extend" | "setdefault")
                     )
                 ):
-                    self._value(one.value, names, depth)
+                    self._value(statement.value, names, depth)
                 case ast.FunctionDef(name=name):
-                    names[name] = one
+                    names[name] = statement
                 case ast.Import() | ast.ImportFrom():
-                    self._imported(one, names)
+                    self._import(statement, names)
                 case ast.Return(value=ast.expr()):
-                    return self._value(cast("ast.expr", one.value), names, depth)
+                    return self._value(cast("ast.expr", statement.value), names, depth)
                 case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.ClassDef():
                     pass
                 case _:
-                    for name in assigned(one):
-                        names[name] = Unknown(f"line {one.lineno} decides it while the file runs")
-        return Unknown("nothing is returned")
+                    for name in assigned(statement):
+                        names[name] = Unknown(f"line {statement.lineno} sets it when the file runs")
+        return Unknown("the function returns no value")
 
-    def _put(self, target: ast.Subscript, value: Any, names: Mapping[str, Any], depth: int) -> None:
+    def _assign_item(
+        self, target: ast.Subscript, value: Any, names: Mapping[str, Any], depth: int
+    ) -> None:
         table, key = (
             self._value(target.value, names, depth),
             self._value(target.slice, names, depth),
@@ -120,19 +122,23 @@ class Module:
         if isinstance(table, dict) and isinstance(key, str | int):
             table[key] = value
 
-    def _imported(self, one: ast.Import | ast.ImportFrom, names: MutableMapping[str, Any]) -> None:
-        if isinstance(one, ast.Import):
+    def _import(
+        self, statement: ast.Import | ast.ImportFrom, names: MutableMapping[str, Any]
+    ) -> None:
+        if isinstance(statement, ast.Import):
             return
-        for alias in one.names:
-            names[alias.asname or alias.name] = self._from(one.module or "", one.level, alias.name)
+        for alias in statement.names:
+            names[alias.asname or alias.name] = self._imported_value(
+                statement.module or "", statement.level, alias.name
+            )
 
-    def _from(self, module: str, level: int, name: str) -> Any:
-        """A name of another file of the checkout, or of a file that a folder of it brings in."""
+    def _imported_value(self, module: str, level: int, name: str) -> Any:
+        """Return a name of another file of the checkout, or of its package."""
         file = self._file(module, level)
         if file is None:
-            return Unknown(f"it comes from {module}, which is not beside this file")
-        if file not in self._budget.files and len(self._budget.files) >= _FILES:
-            return Unknown(f"it comes from {module}, and more than {_FILES} files are not read")
+            return Unknown(f"it comes from {module}, which is not in this checkout")
+        if file not in self._budget.files and len(self._budget.files) >= _MAX_FILES:
+            return Unknown(f"it comes from {module}, beyond the limit of {_MAX_FILES} files")
         other = self._budget.files.get(file)
         try:
             other = other or Module(file, self._budget)
@@ -142,15 +148,15 @@ class Module:
 
     def _file(self, module: str, level: int) -> Path | None:
         parts = module.split(".") if module else []
-        above = list(self.path.absolute().parents)
-        roots = above[level - 1 : level] if level else above
+        parents = list(self.path.absolute().parents)
+        roots = parents[level - 1 : level] if level else parents
         for root in roots:
-            for place in (
+            for candidate in (
                 root.joinpath(*parts).with_suffix(".py") if parts else None,
                 root.joinpath(*parts, "__init__.py"),
             ):
-                if place is not None and place.is_file():
-                    return place
+                if candidate is not None and candidate.is_file():
+                    return candidate
         return None
 
     def _function(
@@ -160,29 +166,29 @@ class Module:
         options: Mapping[str, Any],
         depth: int,
     ) -> Any:
-        """What a function gives that only puts values together."""
-        named = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        """Evaluate a function that only combines values."""
+        named = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
         bound = dict(zip(named, args, strict=False)) | dict(options)
         defaults = zip(reversed(named), reversed(function.args.defaults), strict=False)
-        more = zip(
-            (one.arg for one in function.args.kwonlyargs), function.args.kw_defaults, strict=True
+        keyword_defaults = zip(
+            (arg.arg for arg in function.args.kwonlyargs), function.args.kw_defaults, strict=True
         )
-        for name, default in chain(defaults, more):
+        for name, default in chain(defaults, keyword_defaults):
             if name not in bound and default is not None:
                 bound[name] = self._value(default, self.names(), depth + 1)
         missing = [
             name
-            for name in (*named, *(one.arg for one in function.args.kwonlyargs))
+            for name in (*named, *(arg.arg for arg in function.args.kwonlyargs))
             if name not in bound
         ]
         if missing or function.args.vararg or function.args.kwarg:
-            return Unknown(f"{function.name}() needs arguments that only its caller knows")
+            return Unknown(f"{function.name}() needs arguments of its caller")
         return self._run(function.body, ChainMap(bound, self.names()), depth + 1)
 
     def _value(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
-        """What an expression stands for; never an exception."""
+        """Evaluate an expression; never raises."""
         try:
-            return self._worked_out(node, names, depth)
+            return self._evaluate(node, names, depth)
         except Stop as stop:
             return Unknown(str(stop))
         except (
@@ -193,131 +199,142 @@ class Module:
             AttributeError,
             RecursionError,
         ) as error:
-            return Unknown(f"line {node.lineno} cannot be worked out: {error}")
+            return Unknown(f"line {node.lineno} cannot be evaluated: {error}")
 
-    def _worked_out(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
+    def _evaluate(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         self._budget.steps += 1
-        if self._budget.steps > _STEPS or depth > _DEEP:
-            raise Stop("too much would have to be worked out")
-        found = self._value
+        if self._budget.steps > _MAX_STEPS or depth > _MAX_DEPTH:
+            raise Stop("the evaluation exceeds its limit")
+        value_of = self._value
         match node:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
-                return names.get(name, Unknown(f"nothing here says what {name} is"))
+                return names.get(name, Unknown(f"{name} is not defined here"))
             case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return [found(item, names, depth + 1) for item in items]
+                return [value_of(item, names, depth + 1) for item in items]
             case ast.Dict():
                 return self._table(node, names, depth)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -known(found(operand, names, depth + 1))
+                return -known(value_of(operand, names, depth + 1))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not known(found(operand, names, depth + 1))
+                return not known(value_of(operand, names, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in MATH or isinstance(
                 op, ast.Pow
             ):
                 return of_two(
-                    op, known(found(left, names, depth + 1)), known(found(right, names, depth + 1))
+                    op,
+                    known(value_of(left, names, depth + 1)),
+                    known(value_of(right, names, depth + 1)),
                 )
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return MATH[type(op)](
-                    known(found(left, names, depth + 1)), known(found(right, names, depth + 1))
+                    known(value_of(left, names, depth + 1)),
+                    known(value_of(right, names, depth + 1)),
                 )
             case ast.BoolOp(op=op, values=values):
-                every = [known(found(value, names, depth + 1)) for value in values]
-                return all(every) if isinstance(op, ast.And) else any(every)
+                operands = [known(value_of(value, names, depth + 1)) for value in values]
+                return all(operands) if isinstance(op, ast.And) else any(operands)
             case ast.IfExp(test=test, body=body, orelse=other):
-                return found(
-                    body if known(found(test, names, depth + 1)) else other, names, depth + 1
+                return value_of(
+                    body if known(value_of(test, names, depth + 1)) else other, names, depth + 1
                 )
             case ast.Subscript(value=value, slice=key):
-                return known(found(value, names, depth + 1))[known(found(key, names, depth + 1))]
+                return known(value_of(value, names, depth + 1))[
+                    known(value_of(key, names, depth + 1))
+                ]
             case ast.JoinedStr(values=values):
-                return text_of([known(found(value, names, depth + 1)) for value in values])
+                return text_of([known(value_of(value, names, depth + 1)) for value in values])
             case ast.FormattedValue(value=value, format_spec=None):
-                return found(value, names, depth + 1)
+                return value_of(value, names, depth + 1)
             case ast.DictComp(key=key, value=value, generators=loops):
-                inside = self._loops(loops, names, depth + 1)
+                scopes = self._loops(loops, names, depth + 1)
                 return {
-                    known(found(key, each, depth + 1)): found(value, each, depth + 1)
-                    for each in inside
+                    known(value_of(key, scope, depth + 1)): value_of(value, scope, depth + 1)
+                    for scope in scopes
                 }
             case (
                 ast.ListComp(elt=item, generators=loops)
                 | ast.GeneratorExp(elt=item, generators=loops)
             ):
                 return [
-                    found(item, each, depth + 1) for each in self._loops(loops, names, depth + 1)
+                    value_of(item, scope, depth + 1)
+                    for scope in self._loops(loops, names, depth + 1)
                 ]
             case ast.Call():
-                return self._called(node, names, depth + 1)
+                return self._call(node, names, depth + 1)
             case ast.Attribute(value=value, attr=attribute):
-                return attribute_of(found(value, names, depth + 1), attribute, node)
+                return attribute_of(value_of(value, names, depth + 1), attribute, node)
             case _:
-                raise Stop(f"line {node.lineno} cannot be worked out without running it")
+                raise Stop(f"line {node.lineno} cannot be evaluated without running it")
 
     def _table(self, node: ast.Dict, names: Mapping[str, Any], depth: int) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
-            each = self._value(value, names, depth + 1)
+            evaluated = self._value(value, names, depth + 1)
             if key is None:
-                out |= known(each)
+                out |= known(evaluated)
             else:
-                out[known(self._value(key, names, depth + 1))] = each
+                out[known(self._value(key, names, depth + 1))] = evaluated
         return out
 
     def _loops(
         self, loops: list[ast.comprehension], names: Mapping[str, Any], depth: int
     ) -> Iterator[Mapping[str, Any]]:
-        """The names inside a comprehension, once for each of its turns."""
+        """Yield the names inside a comprehension, once per iteration."""
         if not loops:
             yield names
             return
         first, *rest = loops
         for item in list(known(self._value(first.iter, names, depth)))[:ITEMS]:
-            inside = ChainMap(unpacked(first.target, item), cast("dict[str, Any]", names))
-            if all(known(self._value(test, inside, depth)) for test in first.ifs):
-                yield from self._loops(rest, inside, depth)
+            scope = ChainMap(unpacked(first.target, item), cast("dict[str, Any]", names))
+            if all(known(self._value(test, scope, depth)) for test in first.ifs):
+                yield from self._loops(rest, scope, depth)
 
-    def _called(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
+    def _call(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
         args = tuple(
-            self._value(one, names, depth) for one in node.args if not isinstance(one, ast.Starred)
+            self._value(arg, names, depth) for arg in node.args if not isinstance(arg, ast.Starred)
         )
         options: dict[str, Any] = {}
-        for one in node.keywords:
-            value = self._value(one.value, names, depth)
+        for keyword in node.keywords:
+            value = self._value(keyword.value, names, depth)
             options |= (
-                {one.arg: value}
-                if one.arg
+                {keyword.arg: value}
+                if keyword.arg
                 else cast("dict[str, Any]", value)
                 if isinstance(value, dict)
                 else {}
             )
         if isinstance(node.func, ast.Name):
-            own = names.get(node.func.id)
-            if isinstance(own, ast.FunctionDef):
-                given = self._of(own)._function(own, args, options, depth)
-                if not isinstance(given, Unknown):
-                    return given
-            elif node.func.id in KNOWN and (own is None or isinstance(own, Unknown)):
-                return KNOWN[node.func.id](*(known(one) for one in args), **options)
+            target = names.get(node.func.id)
+            if isinstance(target, ast.FunctionDef):
+                result = self._module_of(target)._function(target, args, options, depth)
+                if not isinstance(result, Unknown):
+                    return result
+            elif node.func.id in KNOWN and (target is None or isinstance(target, Unknown)):
+                return KNOWN[node.func.id](*(known(arg) for arg in args), **options)
         if isinstance(node.func, ast.Attribute):
-            on: Any = self._value(node.func.value, names, depth)
-            if node.func.attr in METHODS.get(type(on), ()):  # pyright: ignore[reportUnknownArgumentType]
-                if grown(on, args) > ITEMS:
-                    raise Stop("more than this is not put together")
-                made = getattr(on, node.func.attr)(*args, **options)
-                return list(made) if node.func.attr in ("items", "keys", "values") else made
-            if isinstance(on, Call):  # what is made is made a little differently
-                return changed(on, node.func.attr, args, options)
+            receiver: Any = self._value(node.func.value, names, depth)
+            if node.func.attr in METHODS.get(type(receiver), ()):  # pyright: ignore[reportUnknownArgumentType]
+                if grown(receiver, args) > ITEMS:
+                    raise Stop("the result exceeds its limit")
+                method_result = getattr(receiver, node.func.attr)(*args, **options)
+                return (
+                    list(method_result)
+                    if node.func.attr in ("items", "keys", "values")
+                    else method_result
+                )
+            if isinstance(receiver, Call):  # a method of an unevaluated call
+                return changed(receiver, node.func.attr, args, options)
         name = ast.unparse(node.func)
         if name.endswith("replace") and args and isinstance(args[0], Call):  # dataclasses.replace
             return replace(args[0], options={**args[0].options, **options})
         return Call(name, args, options, str(self.path), node.lineno)
 
-    def _of(self, function: ast.FunctionDef) -> Module:
-        """The file of a function."""
-        return next((one for one in self._budget.files.values() if function in one.tree.body), self)
+    def _module_of(self, function: ast.FunctionDef) -> Module:
+        """Return the file of a function."""
+        modules = self._budget.files.values()
+        return next((module for module in modules if function in module.tree.body), self)
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -325,8 +342,8 @@ def _parsed(path: Path) -> ast.Module:
         text = seams.read_within(str(path), MIXTURE_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    if len(text) > _LARGEST:
-        raise ConfigError(f"{path}: more than {_LARGEST:,} characters are not read")
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"{path}: larger than the limit of {_MAX_CHARACTERS:,} characters")
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

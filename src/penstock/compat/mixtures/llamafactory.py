@@ -1,5 +1,4 @@
-"""LLaMA-Factory: `dataset_info.json`, or a training file that names datasets of it and how to mix
-them."""
+"""LLaMA-Factory: `dataset_info.json`, or a training file that mixes datasets of it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
 from ...mixture_files.reading import Node, Notes, read_file
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Hub, Names
+from .locations import Hub, Names
 from .trainers import (
     SHARED_RANKS,
     TRANSFORMERS_HARMLESS,
@@ -27,16 +26,25 @@ from .trainers import (
 )
 from .trl import plain_split
 
-_PLACES = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name")
+_LOCATION_KEYS = (
+    "hf_hub_url",
+    "ms_hub_url",
+    "om_hub_url",
+    "script_url",
+    "cloud_file_name",
+    "file_name",
+)
 _STOPS = {
     "interleave_under": "first_exhausted",
     "interleave_over": "all_exhausted_oversample",
     "interleave_once": "all_exhausted",
 }
-_PROMPTS = "its prompts are made by LLaMA-Factory: map the rows in Python"
+_PROMPTS = "LLaMA-Factory makes prompts of its rows: map the rows in Python"
 _TOKENS = "it changes the tokens: give a tokenizer that has these settings"
-_LENGTHS = "rows are cut and packed when they are tokens, which the template makes"
-_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_LENGTHS = "splitting and packing need tokens, which the template makes"
+_STREAMS = (
+    "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
+)
 _ENTRY_REPORTED: Reasons = {_PROMPTS: ("formatting", "columns", "tags", "ranking")}
 _REPORTED: Reasons = {
     **TRANSFORMERS_REPORTED,
@@ -54,8 +62,8 @@ _REPORTED: Reasons = {
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
         "use_fast_tokenizer",
     ),
-    "where rows were tokenised beforehand, they are read from here, and other settings are "
-    "not": ("tokenized_path",),
+    "rows that are already tokenised are read from this path, and other "
+    "settings are ignored": ("tokenized_path",),
     _STREAMS: ("streaming", "buffer_size"),
     SHARED_RANKS: (
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
@@ -66,9 +74,11 @@ _REPORTED: Reasons = {
         "use_mca", "use_megatron_bridge", "megatron_bridge_args", "use_hyper_parallel", "hyper_parallel_args",
         "extra_config",
     ),
-    "answers are generated: the trainer does this": ("ppo_buffer_size", "ppo_epochs"),
+    "the trainer generates answers": ("ppo_buffer_size", "ppo_epochs"),
 }  # fmt: skip
-_WHOLE_FOLDER = "all files of the folder are read, whatever their subset and split: say with files which are its"
+_WHOLE_FOLDER = (
+    "all files of the folder are read, of any subset and split: name the files with files"
+)
 _USUAL = {
     **TRANSFORMERS_USUAL,
     "enable_thinking": True,
@@ -80,65 +90,49 @@ _PREPARING = ("preprocessing_num_workers", "preprocessing_batch_size")
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     # the model and its adapters
     "stage finetuning_type adapter_name_or_path adapter_folder resize_vocab rope_scaling "
-    "flash_attn shift_attn "
-    "mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel moe_aux_loss_coef "
-    "disable_gradient_checkpointing use_reentrant_gc upcast_layernorm upcast_lmhead_output "
-    "train_from_scratch "
-    "infer_backend infer_dtype offload_folder use_kv_cache use_v1_kernels hf_hub_token "
-    "ms_hub_token om_hub_token "
-    "print_param_status compute_dtype device_map quantization_method quantization_bit "
-    "quantization_type "
+    "flash_attn shift_attn mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel "
+    "moe_aux_loss_coef disable_gradient_checkpointing use_reentrant_gc upcast_layernorm "
+    "upcast_lmhead_output train_from_scratch infer_backend infer_dtype offload_folder "
+    "use_kv_cache use_v1_kernels hf_hub_token ms_hub_token om_hub_token print_param_status "
+    "compute_dtype device_map quantization_method quantization_bit quantization_type "
     "double_quantization quantization_device_map freeze_trainable_layers freeze_trainable_modules "
     "freeze_extra_modules additional_target lora_alpha lora_dropout lora_rank lora_target "
-    "loraplus_lr_ratio "
-    "loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter pissa_convert "
-    "create_new_adapter module_dropout "
-    "oft_rank oft_block_size oft_target freeze_vision_tower freeze_multi_modal_projector "
-    "freeze_language_model "
-    "use_llama_pro use_kt kt_cpu_activation kt_weight_path kt_non_expert_weight_path "
-    "kt_expert_checkpoint_path "
+    "loraplus_lr_ratio loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter "
+    "pissa_convert create_new_adapter module_dropout oft_rank oft_block_size oft_target "
+    "freeze_vision_tower freeze_multi_modal_projector freeze_language_model use_llama_pro use_kt "
+    "kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
     "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size kt_config "
-    "moe_grouped_gemm "
-    "moe_token_dispatcher_type "
-    # the loss and the optimiser
+    "moe_grouped_gemm moe_token_dispatcher_type "
+    # loss and optimiser
     "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight "
-    "kto_rejected_weight "
-    "simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model ref_model_adapters "
-    "ref_model_quantization_bit reward_model reward_model_adapters reward_model_quantization_bit "
-    "reward_model_type "
-    "ld_alpha use_galore galore_target galore_rank galore_update_interval galore_scale "
-    "galore_proj_type "
-    "galore_layerwise use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale "
-    "apollo_proj "
-    "apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode "
-    "badam_start_block "
+    "kto_rejected_weight simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model "
+    "ref_model_adapters ref_model_quantization_bit reward_model reward_model_adapters "
+    "reward_model_quantization_bit reward_model_type ld_alpha use_galore galore_target "
+    "galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise use_apollo "
+    "apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type "
+    "apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "
     "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose "
-    "use_adam_mini use_muon "
-    "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha calculate_per_token_loss "
-    # how it is computed
+    "use_adam_mini use_muon use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha "
+    "calculate_per_token_loss "
+    # computation
     "pure_bf16 fp8 fp8_backend fp8_enable_fsdp_float8_all_gather mixed_precision "
-    "recompute_granularity "
-    "recompute_method recompute_num_layers account_for_embedding_in_pipeline_split "
-    "account_for_loss_in_pipeline_split bias_activation_fusion apply_rope_fusion "
-    "masked_softmax_fusion "
-    "cross_entropy_loss_fusion use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
+    "recompute_granularity recompute_method recompute_num_layers "
+    "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
+    "bias_activation_fusion apply_rope_fusion masked_softmax_fusion cross_entropy_loss_fusion "
+    "use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
     "megatron_pretrained_checkpoint ray_init_kwargs ray_run_name ray_storage_path "
-    "resources_per_worker "
-    "placement_strategy master_addr master_port "
+    "resources_per_worker placement_strategy master_addr master_port "
     # evaluation, generation, logs, checkpoints
     "compute_accuracy plot_loss include_effective_tokens_per_second eval_num_beams "
-    "eval_on_each_dataset do_sample "
-    "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
-    "skip_special_tokens vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank "
-    "vllm_config use_swanlab "
-    "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key "
-    "swanlab_logdir "
+    "eval_on_each_dataset do_sample temperature top_p top_k num_beams max_length max_new_tokens "
+    "repetition_penalty length_penalty skip_special_tokens vllm_maxlen vllm_gpu_util "
+    "vllm_enforce_eager vllm_max_lora_rank vllm_config use_swanlab swanlab_project "
+    "swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
     "swanlab_lark_webhook_url swanlab_lark_secret export_hf_on_finish enable_torch_profiler "
-    "profiler_output_dir "
-    "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat "
-    "profiler_record_shapes "
-    "profiler_profile_memory profiler_with_stack profile_modules "
-    # where prepared data is kept
+    "profiler_output_dir profiler_wait_steps profiler_warmup_steps profiler_active_steps "
+    "profiler_repeat profiler_record_shapes profiler_profile_memory profiler_with_stack "
+    "profile_modules "
+    # storage of prepared data
     "overwrite_cache data_shared_file_system".split()
 )
 
@@ -157,13 +151,12 @@ def is_mine(tree: Node) -> bool:
 def _is_info(tree: Node) -> bool:
     values = list(tree.value.values()) if isinstance(tree.value, dict) else []
     return bool(values) and all(
-        isinstance(each.value, dict) and set(_PLACES) & each.value.keys() for each in values
+        isinstance(node.value, dict) and set(_LOCATION_KEYS) & node.value.keys() for node in values
     )
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture of all datasets of a `dataset_info.json`, or of those that a training file
-    names."""
+    """Convert the datasets of a `dataset_info.json`, or those that a training file names."""
     if _is_info(tree):
         names, described = Names(), account.open(tree).named()
         sources = [_source(names.of(name), item, None, None) for name, item in described]
@@ -174,40 +167,47 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             stop="all_exhausted",
         )
     top = account.open(tree)
-    asked = _asked(top)
-    info = account.open(_described(top, asked))
+    dataset_names = _dataset_names(top)
+    info = account.open(_read_descriptions(top, dataset_names))
     pretraining = top.peek("stage") == "pt"
-    if pretraining:  # other stages make prompts of rows in other ways, and none of them is carried
+    if pretraining:  # the prompts of other stages are not carried over
         top.get("stage")
     tokenizer = top.text("model_name_or_path") if pretraining else None
-    sources = _sources(top, info, asked, top.count("max_samples"), tokenizer)
+    sources = _sources(top, info, dataset_names, top.count("max_samples"), tokenizer)
     if not sources:
         raise nothing(Path(tree.file), "LLaMA-Factory")
     strategy = top.text("mix_strategy") or "concat"
     horizon, passes = length(top, "num_train_epochs", 3)
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     ordered = top.flag("disable_shuffling")
     if strategy in _STOPS:
-        sources, more["stop"] = _probable(top, asked, sources), _STOPS[strategy]
+        sources, options["stop"] = (
+            _with_probabilities(top, dataset_names, sources),
+            _STOPS[strategy],
+        )
         if passes != 1:
-            why = "a pass ends where a source does, and then begins again: one is carried"
+            reason = (
+                "a pass ends with the first source, and then starts over: one pass is carried over"
+            )
             if horizon:
-                top.report("max_steps", f"{why}, which may end before so many steps")
+                top.report("max_steps", f"{reason}, which may end before this number of steps")
             elif top.has("num_train_epochs"):
-                top.report("num_train_epochs", why)
+                top.report("num_train_epochs", reason)
             else:
                 account.report(
-                    tree, "", f"no num_train_epochs is said, and the run has {passes}: {why}"
+                    tree,
+                    "",
+                    f"num_train_epochs is missing, so the run has {passes} passes: {reason}",
                 )
     else:
         if strategy != "concat":
-            top.report("mix_strategy", f"{strategy!r} is no stop rule of a mixture file")
-        put, more = put_together(list(sources.values()), passes)
-        sources = dict(zip(sources, put, strict=True))
+            top.report("mix_strategy", f"{strategy!r} is not a stop rule of a mixture file")
+        combined, options = put_together(list(sources.values()), passes)
+        sources = dict(zip(sources, combined, strict=True))
         if ordered and len(sources) > 1:
             top.report(
                 "disable_shuffling",
-                "datasets come one after the other: here they are mixed evenly, in order",
+                "datasets are concatenated: here they are mixed evenly, in order",
             )
     model = _model(
         list(sources.values()),
@@ -217,7 +217,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         split=_held_out(top),
         horizon=horizon,
         **_rows(top, pretraining),
-        **more,
+        **options,
     )
     settle_deepspeed(top)
     if pretraining:
@@ -225,58 +225,58 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if top.peek("streaming"):
         top.settle(reported={_STREAMS: WORKERS})
     if pretraining or top.peek("packing") or top.peek("neat_packing"):
-        why = "rows are packed over all data here; LLaMA-Factory packs those of a group, and of a worker"
-        top.settle(noted={why: _PREPARING})
+        reason = "rows are packed over all data here; LLaMA-Factory packs per group and worker"
+        top.settle(noted={reason: _PREPARING})
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return model
 
 
-def _asked(top: Section) -> list[str]:
-    """The names of the datasets, each as often as it is there."""
-    given = top.get("dataset")
+def _dataset_names(top: Section) -> list[str]:
+    """Return the names of the datasets, with repetitions."""
+    setting = top.get("dataset")
     names = (
-        [name.strip() for name in given.split(",")]
-        if isinstance(given, str)
+        [name.strip() for name in setting.split(",")]
+        if isinstance(setting, str)
         else top.texts("dataset")
     )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         top.report(
             "dataset",
-            f"{', '.join(twice)} is named more than once, and counts as often: newer versions "
-            "count it once, "
-            "whatever the probabilities",
+            f"{', '.join(repeated)} is repeated, and counts each time; newer versions count it "
+            "once, regardless of probabilities",
         )
     return names
 
 
-def _described(top: Section, asked: list[str]) -> Node:
-    """The datasets that are asked for, of the file that describes them.
+def _read_descriptions(top: Section, dataset_names: list[str]) -> Node:
+    """Return the described datasets of those names.
 
-    It lies in the folder that is named, from where LLaMA-Factory is started: the root of its
-    checkout, or of the project around the file.
+    The description is in the folder `dataset_dir`, relative to the folder where LLaMA-Factory
+    starts: the root of its checkout, or of the project around the file.
     """
-    given = top.text("dataset_dir") or "data"
-    if given.startswith("REMOTE:"):
+    setting = top.text("dataset_dir") or "data"
+    if setting.startswith("REMOTE:"):
         raise ConfigError(
-            f"{top.node.file}: its datasets are described on a hub, in {given[7:]!r}: download "
-            "that folder, and "
-            "name it as dataset_dir"
+            f"{top.node.file}: its dataset_info.json is on a hub, in {setting[7:]!r}: download "
+            "that folder, and set dataset_dir to it"
         )
-    file = Path(top.path(given)) / "dataset_info.json"
+    file = Path(top.path(setting)) / "dataset_info.json"
     for folder in top.folder.parents:
         if file.is_file():
             break
-        if (folder / given / "dataset_info.json").is_file():
-            file = folder / given / "dataset_info.json"
+        if (folder / setting / "dataset_info.json").is_file():
+            file = folder / setting / "dataset_info.json"
     info = read_file(file, Notes(), variables=False) if file.is_file() else None
     if info is None or not _is_info(info):
-        where = f"{Path(top.path(given)) / 'dataset_info.json'}, or in {given!r} of a folder above"
+        expected_path = (
+            f"{Path(top.path(setting)) / 'dataset_info.json'}, or in {setting!r} of a folder above"
+        )
         raise ConfigError(
-            f"{top.node.file}: its datasets are described in {where}, which is not there"
+            f"{top.node.file}: its dataset descriptions are missing: expected {expected_path}"
         )
     table = info.value if isinstance(info.value, dict) else {}
     return replace(
-        info, value={name: table[name] for name in dict.fromkeys(asked) if name in table}
+        info, value={name: table[name] for name in dict.fromkeys(dataset_names) if name in table}
     )
 
 
@@ -286,132 +286,146 @@ def _held_out(top: Section) -> Splitting | None:
         return None
     if size >= 1:
         top.report(
-            "val_size", "so many samples of all datasets together: give each source its split"
+            "val_size",
+            "this number of samples of the combined datasets is held out: give each source its "
+            "split",
         )
         return None
     top.note(
         "val_size",
-        "this share of every source is held out, by a hash; LLaMA-Factory draws other samples",
+        "this share of every source is held out by hash; LLaMA-Factory draws other samples",
     )
     return Splitting(size)
 
 
 def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
-    """Tokens, rows and batches. Texts to train on as they are (`stage: pt`) are joined and cut, or
-    each cut off."""
+    """Return tokens, rows and batches.
+
+    Plain texts (`stage: pt`) are concatenated and split, or truncated one by one.
+    """
     key = "per_device_train_batch_size"
     size, drop = count_or_default(top, key, 8, "transformers"), top.flag("dataloader_drop_last")
     packing = top.flag("packing") if top.has("packing") else None
     packing = True if top.peek("neat_packing") is True else packing
     if not pretraining or not top.has("model_name_or_path") or packing is False:
         if pretraining:
-            why = "texts are cut off one by one and padded: only packed rows have a length here"
-            why = (
-                why
+            reason = (
+                "texts are truncated one by one and padded: only packed rows have a length here"
+            )
+            reason = (
+                reason
                 if packing is False
-                else "no model_name_or_path is said, which names the tokenizer"
+                else "model_name_or_path is missing, which names the tokenizer"
             )
             for name in ("packing", "neat_packing", "cutoff_len"):
-                top.report(name, why)
+                top.report(name, reason)
         elif packing is not None:
             top.report("packing", _LENGTHS)
         return {"batch": per_rank(size, top, key, collate="list", drop_remainder=drop)}
-    cut = top.count("cutoff_len") or 2048
-    cut -= int(packing is True)  # LLaMA-Factory takes one off where packing is said
+    row_length = top.count("cutoff_len") or 2048
+    row_length -= int(packing is True)  # LLaMA-Factory reserves one token with packing
     top.get("neat_packing")
     eos = "<|end_of_text|>" if top.text("template") == "llama3" else True
     top.note(
         "stage",
-        "texts are shuffled, joined and cut; LLaMA-Factory joins and cuts 1,000 at a time, and "
-        "shuffles rows",
+        "texts are shuffled, concatenated and split; LLaMA-Factory does so for 1,000 at a time, "
+        "and shuffles rows",
     )
     return {
-        "pack": {"length": cut, "method": "concat_split", "eos": eos},
+        "pack": {"length": row_length, "method": "concat_split", "eos": eos},
         "batch": per_rank(size, top, key, drop_remainder=drop),
     }
 
 
-def _model(sources: list[SourceEntry], file: Path, **more: Any) -> MixtureFile:
+def _model(sources: list[SourceEntry], file: Path, **options: Any) -> MixtureFile:
     if not sources:
         raise nothing(file, "LLaMA-Factory")
-    return MixtureFile(tuple(sources), **more)
+    return MixtureFile(tuple(sources), **options)
 
 
 def _sources(
-    top: Section, info: Section, asked: list[str], most: int | None, tokenizer: str | None
+    top: Section,
+    info: Section,
+    dataset_names: list[str],
+    max_samples: int | None,
+    tokenizer: str | None,
 ) -> dict[int, SourceEntry]:
-    """The datasets that are asked for, by their places among the names."""
-    names, out = Names(), dict[int, SourceEntry]()
-    for number, name in enumerate(asked):
+    """Return the named datasets by their position among the names."""
+    names, sources = Names(), dict[int, SourceEntry]()
+    for number, name in enumerate(dataset_names):
         item = info.part(name) if name in info.table else None
         if item is None:
-            top.report(
-                "dataset", f"{name!r} is not described in {info.node.file}: its share is lost"
-            )
+            top.report("dataset", f"{name!r} is not in {info.node.file}: its share is lost")
         else:
-            if (source := _source(names.of(name), item, most, tokenizer)) is not None:
-                out[number] = source
-    return out
+            if (source := _source(names.of(name), item, max_samples, tokenizer)) is not None:
+                sources[number] = source
+    return sources
 
 
 def _source(
-    name: str, item: Section, most: int | None, tokenizer: str | None
+    name: str, item: Section, max_samples: int | None, tokenizer: str | None
 ) -> SourceEntry | None:
-    place = next((key for key in _PLACES if item.has(key)), None)
-    if place is None:
-        item.drop("it does not say where it lies: its share is lost")
+    location_key = next((key for key in _LOCATION_KEYS if item.has(key)), None)
+    if location_key is None:
+        item.drop("its location is missing: its share is lost")
         return None
-    given = item.text(place) or ""
+    setting = item.text(location_key) or ""
     item.pass_over(
-        *(other for other in _PLACES if other != place)
-    )  # where else the same dataset lies
-    if place == "hf_hub_url":
+        *(other for other in _LOCATION_KEYS if other != location_key)
+    )  # other locations of the same dataset
+    if location_key == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
-        hub = Hub(given, item.text("subset"), split, tuple(item.texts("folder")))
-        there = item.dataset(place, name, hub, "subset", "split")
+        hub = Hub(setting, item.text("subset"), split, tuple(item.texts("folder")))
+        paths = item.dataset(location_key, name, hub, "subset", "split")
         if item.has("folder"):
             item.report("folder", _WHOLE_FOLDER)
             for key in ("subset", "split"):
                 item.report(key, _WHOLE_FOLDER)
-    elif place == "file_name":
-        there = item.local(place, name, [given])
+    elif location_key == "file_name":
+        paths = item.local(location_key, name, [setting])
     else:
-        there = item.local(
-            place, name, [given if "://" in given else f"{place.removesuffix('_url')}://{given}"]
+        paths = item.local(
+            location_key,
+            name,
+            [setting if "://" in setting else f"{location_key.removesuffix('_url')}://{setting}"],
         )
-    for key in ("subset", "split", "folder") if place != "hf_hub_url" else ():
+    for key in ("subset", "split", "folder") if location_key != "hf_hub_url" else ():
         if item.peek(key) != "train":
-            item.report(key, f"which part of a {place} is read is lost: name its files")
+            item.report(key, f"the selected part of a {location_key} is lost: name its files")
         else:
             item.pass_over(key)
     item.note(
         "num_samples",
-        "the first so many are taken; LLaMA-Factory draws random ones, and repeats where it must",
+        "the first samples are taken; LLaMA-Factory draws random ones, with repetitions if needed",
     )
-    counts = [count for count in (item.count("num_samples"), most) if count is not None]
+    counts = [count for count in (item.count("num_samples"), max_samples) if count is not None]
     tokenise = None
     if tokenizer is not None:
         columns = item.part("columns")
         field = (columns.text("prompt") if columns else None) or "instruction"
         tokenise = Tokenising(tokenizer, field)
-        columns.pass_over(*columns.table) if columns else None  # the other columns are not read
+        columns.pass_over(*columns.table) if columns else None  # other columns are not read
     item.settle(("ranking",) if tokenise else (), _ENTRY_REPORTED)
-    return SourceEntry(name, there, slice=(0, min(counts)) if counts else None, tokenise=tokenise)
+    return SourceEntry(name, paths, slice=(0, min(counts)) if counts else None, tokenise=tokenise)
 
 
-def _probable(
-    top: Section, asked: list[str], sources: dict[int, SourceEntry]
+def _with_probabilities(
+    top: Section, dataset_names: list[str], sources: dict[int, SourceEntry]
 ) -> dict[int, SourceEntry]:
-    """The interleaving probabilities, in the order in which the datasets are named."""
-    given = top.get("interleave_probs")
-    if given is None:
+    """Apply the interleaving probabilities, in the order of the datasets."""
+    setting = top.get("interleave_probs")
+    if setting is None:
         return sources
-    texts: list[Any] = given.split(",") if isinstance(given, str) else top.texts("interleave_probs")
+    texts: list[Any] = (
+        setting.split(",") if isinstance(setting, str) else top.texts("interleave_probs")
+    )
     try:
         shares = [float(text) for text in texts]
     except ValueError:
         shares = []
-    if len(shares) != len(asked):
-        top.report("interleave_probs", f"not one number for each of {len(asked)} datasets")
+    if len(shares) != len(dataset_names):
+        top.report(
+            "interleave_probs", f"expected one number for each of {len(dataset_names)} datasets"
+        )
         return sources
     return {number: replace(source, weight=shares[number]) for number, source in sources.items()}

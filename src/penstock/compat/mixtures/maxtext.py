@@ -1,5 +1,4 @@
-"""MaxText: a training file with its `grain_train_files` or dataset of the hub, and the JSON file of
-a mixture."""
+"""MaxText: a training file with data files or a hub dataset, and JSON mixture files."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, per_rank
 
@@ -26,23 +25,23 @@ _FORMATS: dict[str, FormatName] = {
 }
 _METHODS = {"first_fit": "first_fit", "best_fit": "best_fit", "concat_then_split": "concat_split"}
 _REPORTED: Reasons = {
-    "its prompts are made by MaxText: map the rows in Python": (
+    "MaxText makes prompts of its rows: map the rows in Python": (
         "use_sft", "use_dpo", "sft_train_on_completion_only", "chat_template_path", "chat_template", "formatting_func",
         "use_multimodal", "image_path", "video_path",
     ),
     OTHER_RUN: ("load_full_state_path",),
-    "rows are packed in another way": ("max_segments_per_seq",),
+    "rows are packed differently": ("max_segments_per_seq",),
     "the batch grows during the run": (
         "rampup_batch_size", "enable_rampup_batch_size", "global_rampup_samples", "per_device_batch_size_start",
         "per_device_batch_size_increment", "expansion_factor_real_data",
     ),
-    "tokens are made in another way": ("tokenizer_type", "use_truncation", "add_generation_prompt"),
-    "samples of files that hosts share come in another order": (
+    "tokens are made differently": ("tokenizer_type", "use_truncation", "add_generation_prompt"),
+    "samples of files shared by hosts have another order": (
         "grain_shuffle_buffer_size", "reuse_example_batch", "grain_worker_count",
     ),
 }  # fmt: skip
 _NOTED: Reasons = {
-    "what it says and this file does not is not read": ("base_config",),
+    "its settings are not read": ("base_config",),
     EVALUATION: (
         "hf_eval_files", "hf_eval_split", "grain_eval_files", "eval_interval", "eval_steps", "eval_data_columns",
         "eval_dataset_name", "eval_split", "eval_per_device_batch_size", "test_batch_start_index",
@@ -59,26 +58,21 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads "
-        "base_mlp_dim "
-        "base_num_decoder_layers base_output_directory decoder_block mlp_activations "
-        "normalization_layer_epsilon "
-        "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention "
-        "attention_type hardware "
-        "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path "
-        "enable_single_controller log_period save_config_to_gcs profiler_steps "
-        "skip_first_n_steps_for_profiler "
-        "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 "
-        "adam_eps adam_eps_root "
+        "model_name override_model_config base_emb_dim base_num_query_heads "
+        "base_num_kv_heads base_mlp_dim base_num_decoder_layers base_output_directory "
+        "decoder_block mlp_activations normalization_layer_epsilon logits_via_embedding "
+        "remat_policy quantization quant_cfg_path weight_dtype attention attention_type "
+        "hardware enable_checkpointing async_checkpointing checkpoint_period "
+        "load_parameters_path enable_single_controller log_period save_config_to_gcs "
+        "profiler_steps skip_first_n_steps_for_profiler enable_goodput_recording "
+        "monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 adam_eps adam_eps_root "
         "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "
-        "cosine_learning_rate_final_fraction "
-        "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism "
-        "compile_topology "
-        "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size hf_access_token "
-        "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx "
-        "use_vertex_tensorboard "
-        "vertex_tensorboard_project vertex_tensorboard_region dataset_path "
-        "colocated_python_data_input".split()
+        "cosine_learning_rate_final_fraction ici_fsdp_parallelism ici_data_parallelism "
+        "dcn_data_parallelism dcn_fsdp_parallelism compile_topology "
+        "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size "
+        "hf_access_token use_iota_embed scan_layers param_scan_axis megablox "
+        "sparse_matmul enable_nnx use_vertex_tensorboard vertex_tensorboard_project "
+        "vertex_tensorboard_region dataset_path colocated_python_data_input".split()
     )
 )
 
@@ -86,47 +80,49 @@ _HARMLESS = (
 def is_mine(tree: Node) -> bool:
     if not isinstance(tree.value, dict):
         return False
-    return _mixture(tree) or (
+    return _is_mixture(tree) or (
         "dataset_type" in tree.value and any(key in tree.value for key in _DATA)
     )
 
 
-def _mixture(tree: Node) -> bool:
-    """Whether it is names with a path and a weight, and nothing else."""
+def _is_mixture(tree: Node) -> bool:
+    """Return whether a file only maps names to a path and a weight."""
     table = tree.value
     if not isinstance(table, dict) or not table:
         return False
     inner = [node.value for node in table.values()]
-    return all(isinstance(one, dict) and one.keys() == {"path", "weight"} for one in inner)
+    return all(isinstance(item, dict) and item.keys() == {"path", "weight"} for item in inner)
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; weights are shares of documents, and the first dataset that is used up ends
-    it."""
+    """Convert the mixture; the first exhausted dataset ends it.
+
+    Weights are shares of documents.
+    """
     top = account.open(tree)
-    if _mixture(tree):
+    if _is_mixture(tree):
         return MixtureFile(
             tuple(_blended(top, Names(), {"format": "array_record"})), stop="first_exhausted"
         )
     columns = top.texts("train_data_columns") or ["text"]
     kind = top.text("grain_file_type") or "arrayrecord"
-    how: dict[str, Any] = {"columns": tuple(columns)}
+    options: dict[str, Any] = {"columns": tuple(columns)}
     reader = top.text("dataset_type")
     if reader not in ("grain", "hf"):
-        top.report("dataset_type", f"datasets of type {reader!r} cannot be read: only grain and hf")
+        top.report(
+            "dataset_type", f"datasets of type {reader!r} cannot be converted: only grain and hf"
+        )
         raise nothing(Path(tree.file), "MaxText")
     hub = reader == "hf"
     if hub:
-        sources = _of_hub(top, how)
+        sources = _of_hub(top, options)
     else:
-        sources = _of_files(top, {**how, "format": _FORMATS.get(kind)})
+        sources = _of_files(top, {**options, "format": _FORMATS.get(kind)})
     if not sources:
         raise nothing(Path(tree.file), "MaxText")
     passes = top.number("num_epoch") or 1
     if len(sources) > 1 and passes != 1:
-        top.report(
-            "num_epoch", "a mixture that ends with its first dataset is one pass of that here"
-        )
+        top.report("num_epoch", "a mixture that ends with its first dataset is a single pass here")
     if len(sources) == 1:
         sources = [replace(sources[0], weight=None, epochs=passes, max_epochs=passes)]
     rows = _rows(top, columns)
@@ -139,9 +135,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         top.count("per_device_batch_size"), top, "per_device_batch_size", drop_remainder=True
     )
     top.pass_over(
-        *(key for why in _REPORTED.values() for key in why if top.peek(key) in (0, -1))
-    )  # they are off
-    top.pass_over(*(_OF_FILES if hub else _OF_HUB))  # the other kind of data set is not read
+        *(key for reason in _REPORTED.values() for key in reason if top.peek(key) in (0, -1))
+    )  # disabled settings
+    top.pass_over(*(_OF_FILES if hub else _OF_HUB))  # the settings of the other reader are not read
     top.settle(_HARMLESS, _REPORTED, _NOTED)
     return MixtureFile(
         tuple(sources),
@@ -154,98 +150,109 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     )
 
 
-def _of_files(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
-    """The datasets of `A,0.3;B,0.7`, of a JSON file that is named, or the one of a pattern."""
+def _of_files(top: Section, options: Mapping[str, Any]) -> list[SourceEntry]:
+    """Return the datasets of `A,0.3;B,0.7`, of a named JSON file, or of one pattern."""
     if top.has("grain_train_mixture_config_path"):
-        said = (
-            f"convert that file, {top.get('grain_train_mixture_config_path')}: it holds the mixture"
+        message = (
+            f"convert {top.get('grain_train_mixture_config_path')} instead, which has the mixture"
         )
-        top.report("grain_train_mixture_config_path", said)
-    given, names, out = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
-    for part in filter(None, given.split(";")):
+        top.report("grain_train_mixture_config_path", message)
+    setting, names, sources = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
+    for part in filter(None, setting.split(";")):
         pattern, _, weight = (
-            part.strip().rpartition(",") if ";" in given else (part.strip(), "", "")
+            part.strip().rpartition(",") if ";" in setting else (part.strip(), "", "")
         )
         share = _number(weight) if weight else None
         if not pattern or (weight and share is None):
             top.report(
                 "grain_train_files",
-                f"{part!r} is no pattern with a weight after a comma: its share is lost",
+                f"{part!r} is not a pattern with a weight after a comma: its share is lost",
             )
             continue
         name = names.of(name_of_path(pattern.partition("*")[0]))
-        out.append(
-            SourceEntry(name, top.local("grain_train_files", name, [pattern]), weight=share, **how)
+        sources.append(
+            SourceEntry(
+                name, top.local("grain_train_files", name, [pattern]), weight=share, **options
+            )
         )
-    return out
+    return sources
 
 
-def _of_hub(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
-    """A dataset of the hub, or files that are read by its library."""
+def _of_hub(top: Section, options: Mapping[str, Any]) -> list[SourceEntry]:
+    """Return the source of a hub dataset, or of files read by its library."""
     path, files = top.text("hf_path"), top.text("hf_train_files")
     split = top.text("train_split")
-    top.report("hf_data_dir", "which folder of the dataset is read is lost: name it with files")
+    top.report("hf_data_dir", "the folder within the dataset is lost: name it with files")
     if path in ("json", "parquet", "csv", "text", "arrow") and files:
         name = Names().of(name_of_path(files))
         kind: Any = "jsonl" if path == "json" else path
-        top.pass_over("hf_name")  # what the configuration made of the files is called
-        place = Hub(path, None, split)
-        there = top.dataset("hf_train_files", name, place, "hf_name", "train_split", [files])
-        return [SourceEntry(name, there, format=kind, **how)]
+        top.pass_over("hf_name")  # only a name for the configuration
+        hub = Hub(path, None, split)
+        paths = top.dataset("hf_train_files", name, hub, "hf_name", "train_split", [files])
+        return [SourceEntry(name, paths, format=kind, **options)]
     if not path:
         return []
-    place = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
-    name = Names().of(place.short)
-    return [SourceEntry(name, top.dataset("hf_path", name, place, "hf_name", "train_split"), **how)]
+    hub = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
+    name = Names().of(hub.short)
+    return [
+        SourceEntry(name, top.dataset("hf_path", name, hub, "hf_name", "train_split"), **options)
+    ]
 
 
-def _blended(top: Section, names: Names, how: Mapping[str, Any]) -> list[SourceEntry]:
-    """The datasets of a mixture's file."""
-    out = list[SourceEntry]()
+def _blended(top: Section, names: Names, options: Mapping[str, Any]) -> list[SourceEntry]:
+    """Return the datasets of a mixture file."""
+    sources = list[SourceEntry]()
     for name, part in top.named():
-        weight, found = part.number("weight"), names.of(name)
-        out.append(
-            SourceEntry(found, part.local("path", found, part.texts("path")), weight=weight, **how)
+        weight, source_name = part.number("weight"), names.of(name)
+        sources.append(
+            SourceEntry(
+                source_name,
+                part.local("path", source_name, part.texts("path")),
+                weight=weight,
+                **options,
+            )
         )
-    return out
+    return sources
 
 
 def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
-    """How documents become rows."""
+    """Return the settings that turn documents into rows."""
     tokenizer, length = top.text("tokenizer_path"), top.count("max_target_length")
-    given = top.flag("tokenize_train_data", True)
+    tokenises = top.flag("tokenize_train_data", True)
     method, packed = top.text("grain_packing_type") or "first_fit", top.flag("packing", True)
     bos, eos = top.flag("add_bos", True), top.flag("add_eos", True)
-    out: dict[str, Any] = {}
-    if given and tokenizer:
+    options: dict[str, Any] = {}
+    if tokenises and tokenizer:
         if len(columns) != 1:
-            top.report("train_data_columns", "several texts of a sample are tokenised in Python")
+            top.report("train_data_columns", "a sample has several texts: tokenise them in Python")
         else:
-            known = (
+            hub_name = (
                 tokenizer
                 if "/" in tokenizer and not tokenizer.endswith((".model", ".json"))
                 else None
             )
-            if known is None or tokenizer.startswith(("src/", "assets/", "gs://")):
+            if hub_name is None or tokenizer.startswith(("src/", "assets/", "gs://")):
                 top.note(
                     "tokenizer_path",
-                    "a tokenizer of their checkout: say where its tokenizer.json lies",
+                    "a tokenizer of their checkout: give the path of its tokenizer.json",
                 )
-            out["tokenise"] = Tokenising(tokenizer, columns[0])
-    elif given:
+            options["tokenise"] = Tokenising(tokenizer, columns[0])
+    elif tokenises:
         top.account.note(
-            top.node, top.at, "no tokenizer_path is said: rows are taken as they are stored"
+            top.node, top.key_path, "tokenizer_path is missing: rows are read as stored"
         )
     if not packed:
-        top.report("packing", "one document a row, padded: pad them in Python")
+        top.report("packing", "rows are single padded documents: pad them in Python")
     elif length and method in _METHODS:
         ends = {
-            name: True for name, said in (("bos", bos), ("eos", eos)) if said and "tokenise" in out
+            name: True
+            for name, enabled in (("bos", bos), ("eos", eos))
+            if enabled and "tokenise" in options
         }
-        out["pack"] = {"length": length, "method": _METHODS[method], **ends}
+        options["pack"] = {"length": length, "method": _METHODS[method], **ends}
     elif length:
-        top.report("grain_packing_type", f"{method!r} is no way of packing that is known")
-    return out
+        top.report("grain_packing_type", f"{method!r} is not a known packing method")
+    return options
 
 
 def _number(text: str) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, per_rank_batch, settle_exp_manager, shared
 
@@ -25,31 +25,33 @@ _REPORTED: Reasons = {
         "train_label_data_paths", "train_reward_data_paths", "pos_train_data_paths", "neg_train_data_paths",
         "pos_train_label_data_paths", "neg_train_label_data_paths",
     ),
-    "weights by a power of the sizes: say temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
-    "rows are joined and cut without a gap here": (
+    "weights are a power of the sizes: "
+    "set temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
+    "documents are concatenated and split without gaps here": (
         "pack_impl", "allow_chopped", "dataset_impl", "train_impl", "data_impl", "curriculum_learning",
         "curriculum_seqlen", "short_seq_prob", "add_bos", "add_eos", "online_dataserver_ips",
         "online_dataserver_ports",
     ),
-    "positions and attention begin anew at the end of a document: say so where the model is "
-    "called": (
+    "positions and attention restart at each document: configure that in the model": (
         "reset_position_ids", "reset_attention_mask", "eod_mask_loss",
     ),
-    "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
+    "it sets the length of the run in "
+    "passes: set horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
     "the batch grows during the run": ("rampup_batch_size",),
     "batches are tuned before the run": ("autotuning", "autotuning_run"),
     "the run may end before its horizon": ("exit_interval", "max_time"),
     OTHER_RUN: ("iteration", "resume_from_checkpoint", "consumed_samples"),
-    "no training is asked for": ("do_train",),
+    "training is disabled": ("do_train",),
     "other files are part of the configuration": ("config_files",),
-    "the trainer shares out samples to ranks once more": ("use_distributed_sampler",),
-    "the order of samples within a file is drawn otherwise": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
+    "the trainer shards samples across ranks again": ("use_distributed_sampler",),
+    "the order of samples within a file "
+    "differs": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
 }  # fmt: skip
 _USUAL = {
     "data_impl": "mmap", "pack_impl": "packed", "dataset_impl": "gpt2", "train_impl": "normal", "allow_chopped": True,
     "do_train": True, "add_eos": True,
 }  # fmt: skip
-"""Values with which rows are what they are here, where these are not false."""
+"""Values that match the behaviour here; false by default."""
 _NOTED: Reasons = {
     EVALUATION: (
         "valid_data_paths", "valid_data_path", "test_data_paths", "test_data_path", "valid_data_weights",
@@ -67,74 +69,56 @@ _NOTED: Reasons = {
 _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     # the model
     "rmsnorm_fusion layernorm_fusion use_qk_layernorm rms_norm_epsilon scalenorm_epsilon pos_emb "
-    "rpe_num_buckets "
-    "rpe_max_distance opt_pos_emb_offset no_weight_tying sparsity_config num_unique_layers "
-    "param_sharing_style "
-    "use_flashattn_swiglu scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion "
-    "bias_gelu_fusion "
+    "rpe_num_buckets rpe_max_distance opt_pos_emb_offset no_weight_tying sparsity_config "
+    "num_unique_layers param_sharing_style use_flashattn_swiglu "
+    "scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion bias_gelu_fusion "
     "bias_dropout_fusion rope_fusion fused_kernels_build_path fp16_lm_cross_entropy "
-    "apply_query_key_layer_scaling "
-    "use_cpu_initialization attention_softmax_in_fp32 rotary_emb_base rotary_save_freqs_buffer "
-    "sliding_window_width "
-    "mlp_multiple_of expansion_factor output_layer_init_method gmlp_attn_dim gpt_j_residual "
-    "gpt_j_tied "
+    "apply_query_key_layer_scaling use_cpu_initialization attention_softmax_in_fp32 "
+    "rotary_emb_base rotary_save_freqs_buffer sliding_window_width mlp_multiple_of "
+    "expansion_factor output_layer_init_method gmlp_attn_dim gpt_j_residual gpt_j_tied "
     "use_bias_in_norms use_bias_in_attn_linear use_bias_in_mlp soft_prompt_tuning "
-    "mamba_selective_scan_fusion "
-    "mamba_causal_conv_fusion mamba_inner_func_fusion mamba_selective_fp32_params "
-    "mamba_use_bias_in_conv "
-    "mamba_use_bias_in_linears output_layer_parallelism te_columnparallel te_rowparallel "
-    "te_layernorm_mlp te_mha "
+    "mamba_selective_scan_fusion mamba_causal_conv_fusion mamba_inner_func_fusion "
+    "mamba_selective_fp32_params mamba_use_bias_in_conv mamba_use_bias_in_linears "
+    "output_layer_parallelism te_columnparallel te_rowparallel te_layernorm_mlp te_mha "
     "te_fp8_format te_fp8_wgrad te_fp8_amax_history_len te_fp8_amax_compute_algo te_fp8_margin "
-    "te_fp8_mha dim_att "
-    "ffn_dim moe_expert_interval moe_router_type moe_lbl_in_fp32 moe_jitter_eps "
-    # the loss and the optimiser
+    "te_fp8_mha dim_att ffn_dim moe_expert_interval moe_router_type moe_lbl_in_fp32 "
+    "moe_jitter_eps "
+    # loss and optimiser
     "optimizer_type use_bnb_optimizer zero_stage zero_reduce_scatter zero_contiguous_gradients "
     "zero_reduce_bucket_size zero_allgather_bucket_size lr_decay_fraction override_lr_scheduler "
     "use_checkpoint_lr_scheduler dpo_fp32 dpo_reference_free dpo_beta kto_fp32 "
-    "kto_desirable_weight "
-    "kto_undesirable_weight kto_beta z_loss fp32_reinforce kl_impl kl_div_beta "
-    "reinforce_leave_one_out use_mup "
-    "coord_check save_base_shapes base_shapes_file mup_init_scale mup_attn_temp mup_output_temp "
-    "mup_embedding_mult "
-    "mup_rp_embedding_mult mup_width_scale hysteresis dynamic_loss_scale loss_scale "
-    "loss_scale_window min_scale "
-    # how it is computed
+    "kto_desirable_weight kto_undesirable_weight kto_beta z_loss fp32_reinforce kl_impl "
+    "kl_div_beta reinforce_leave_one_out use_mup coord_check save_base_shapes base_shapes_file "
+    "mup_init_scale mup_attn_temp mup_output_temp mup_embedding_mult mup_rp_embedding_mult "
+    "mup_width_scale hysteresis dynamic_loss_scale loss_scale loss_scale_window min_scale "
+    # computation
     "pipe_partition_method is_pipe_parallel deepspeed fp32_allreduce prescale_gradients "
-    "gradient_predivide_factor "
-    "sparse_gradients fp16 bf16 amp zero_optimization steps_per_print wall_clock_breakdown "
-    "dump_state flops_profiler "
-    "communication_data_type distributed_backend local_rank rank lazy_mpu_init onnx_safe deepscale "
-    "deepscale_config deepspeed_mpi deepspeed_slurm deepspeed_extra_args hostfile include exclude "
-    "launcher "
-    "user_script checkpoint_activations checkpoint_num_layers deepspeed_activation_checkpointing "
+    "gradient_predivide_factor sparse_gradients fp16 bf16 amp zero_optimization steps_per_print "
+    "wall_clock_breakdown dump_state flops_profiler communication_data_type distributed_backend "
+    "local_rank rank lazy_mpu_init onnx_safe deepscale deepscale_config deepspeed_mpi "
+    "deepspeed_slurm deepspeed_extra_args hostfile include exclude launcher user_script "
+    "checkpoint_activations checkpoint_num_layers deepspeed_activation_checkpointing "
     "contiguous_checkpointing checkpoint_in_cpu synchronize_each_layer profile_backward "
-    "partition_activations "
-    "data_types serve_model_weights weight_server_port accelerator enable_checkpointing "
+    "partition_activations data_types serve_model_weights weight_server_port accelerator "
+    "enable_checkpointing "
     # logs, checkpoints, evaluation
     "use_wandb wandb_group wandb_run_name wandb_team wandb_host wandb_init_all_ranks git_hash "
-    "log_dir tensorboard_dir "
-    "use_comet comet_workspace comet_project comet_experiment_name comet_tags comet_others "
-    "comet_experiment "
-    "peak_theoretical_tflops log_grad_pct_zeros log_param_norm log_grad_norm log_optimizer_states "
-    "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload "
-    "memory_profiling "
+    "log_dir tensorboard_dir use_comet comet_workspace comet_project comet_experiment_name "
+    "comet_tags comet_others comet_experiment peak_theoretical_tflops log_grad_pct_zeros "
+    "log_param_norm log_grad_norm log_optimizer_states log_gradient_noise_scale "
+    "gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload memory_profiling "
     "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume "
-    "adlr_autoresume_interval "
-    "s3_path s3_chunk_size checkpoint_validation_with_forward_pass checkpoint_scale "
-    "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng "
-    "finetune "
-    "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix "
-    "eval_tasks char_level_ppl "
-    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches "
-    "num_sanity_val_steps logger "
+    "adlr_autoresume_interval s3_path s3_chunk_size checkpoint_validation_with_forward_pass "
+    "checkpoint_scale checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim "
+    "no_load_rng finetune keep_last_n_checkpoints eval_iters eval_interval do_valid do_test "
+    "eval_results_prefix eval_tasks char_level_ppl log_every_n_steps val_check_interval "
+    "limit_val_batches limit_test_batches num_sanity_val_steps logger "
     # generation
     "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens "
-    "prompt_end "
-    "sample_input_file sample_output_file num_samples recompute "
-    # how ids were made, and how files are read
+    "prompt_end sample_input_file sample_output_file num_samples recompute "
+    # tokenisation and file access
     "tokenizer tokenizer_type vocab_file merge_file use_shared_fs num_workers mmap_warmup "
-    "index_mapping_dir "
-    "pin_memory persistent_workers comment".split()
+    "index_mapping_dir pin_memory persistent_workers comment".split()
 )  # fmt: skip
 
 
@@ -143,7 +127,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def _key(part: Section, name: str) -> str:
-    """A key as it is written there: GPT-NeoX takes `a-b` and `a_b`."""
+    """Return a key as the file spells it: GPT-NeoX accepts `a-b` and `a_b`."""
     other = name.replace("_", "-")
     return other if other in part.table else name
 
@@ -153,7 +137,7 @@ def _keys(part: Section, names: Iterable[str]) -> list[str]:
 
 
 def _sections(top: Section) -> list[Section]:
-    """The mappings in which training files hold their settings."""
+    """Return the mappings in which training files store their settings."""
     model = top.part("model") if isinstance(top.peek("model"), dict) else None
     inside = model or top
     data = inside.part("data") if isinstance(inside.peek("data"), dict) else None
@@ -164,7 +148,7 @@ def _sections(top: Section) -> list[Section]:
 
 
 def _blend(top: Section) -> tuple[Section, str] | None:
-    """Where the list stands, and its key."""
+    """Return the section and key of the list of datasets."""
     for part in _sections(top):
         for key in _keys(part, _LISTS):
             if part.has(key) and _pairs(_listed(part, key)) is not None:
@@ -173,16 +157,16 @@ def _blend(top: Section) -> tuple[Section, str] | None:
 
 
 def _listed(part: Section, key: str) -> Any:
-    given = part.peek(key)
-    if isinstance(given, dict):
-        given = cast("dict[str, Any]", given).get("train")
-    return given.split() if isinstance(given, str) else given
+    setting = part.peek(key)
+    if isinstance(setting, dict):
+        setting = cast("dict[str, Any]", setting).get("train")
+    return setting.split() if isinstance(setting, str) else setting
 
 
-def _pairs(given: Any) -> list[tuple[float | None, str]] | None:
-    """Weights and paths, where there is such a list: `[0.3, a, 0.7, b]`, or paths alone."""
-    listed = cast("list[Any]", given) if isinstance(given, list) else []
-    values = [given] if isinstance(given, str) else listed
+def _pairs(setting: Any) -> list[tuple[float | None, str]] | None:
+    """Return weights and paths of a list `[0.3, a, 0.7, b]`, or of paths alone."""
+    listed = cast("list[Any]", setting) if isinstance(setting, list) else []
+    values = [setting] if isinstance(setting, str) else listed
     numbers = [_number(value) for value in values]
     if not values or "???" in values:
         return None
@@ -192,10 +176,14 @@ def _pairs(given: Any) -> list[tuple[float | None, str]] | None:
             if all(isinstance(value, str) for value in values)
             else None
         )
-    even = len(values) % 2 == 0 and all(
+    alternating = len(values) % 2 == 0 and all(
         (number is None) == bool(i % 2) for i, number in enumerate(numbers)
     )
-    return [(numbers[i], str(values[i + 1])) for i in range(0, len(values), 2)] if even else None
+    return (
+        [(numbers[i], str(values[i + 1])) for i in range(0, len(values), 2)]
+        if alternating
+        else None
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -206,32 +194,37 @@ def _number(value: Any) -> float | None:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; weights are shares of rows of equal length there, of tokens here."""
+    """Convert the mixture; weights are shares of rows in Megatron, of tokens here.
+
+    Megatron's rows all have one length.
+    """
     top = account.open(tree)
     sections = _sections(top)
-    found = _blend(top)
-    assert found is not None
-    part, key = found
+    blend = _blend(top)
+    assert blend is not None
+    part, key = blend
     pairs = _pairs(_listed(part, key)) or []
     _mark_list(part, key)
     weights: list[Any] = [weight for weight, _ in pairs]
-    beside = _key(part, "train_data_weights")
-    if part.has(beside):
-        given = part.get(beside)
+    weights_key = _key(part, "train_data_weights")
+    if part.has(weights_key):
+        setting = part.get(weights_key)
         weights = (
-            [_number(weight) for weight in cast("list[Any]", given)]
-            if isinstance(given, list)
+            [_number(weight) for weight in cast("list[Any]", setting)]
+            if isinstance(setting, list)
             else []
         )
         if len(weights) != len(pairs) or None in weights:
-            part.report(beside, f"not one number for each of {len(pairs)} paths")
+            part.report(weights_key, f"expected one number for each of {len(pairs)} paths")
             weights = [None] * len(pairs)
     names, sources = Names(), list[SourceEntry]()
     for (_, path), weight in zip(pairs, weights, strict=True):
         name = names.of(name_of_path(path))
         files = tuple(
-            place if place.endswith((".bin", ".npy")) or "*" in place else f"{place}.bin"
-            for place in part.local(key, name, [path])
+            file_path
+            if file_path.endswith((".bin", ".npy")) or "*" in file_path
+            else f"{file_path}.bin"
+            for file_path in part.local(key, name, [path])
         )
         sources.append(SourceEntry(name, files, weight=weight))
     if not sources:
@@ -239,10 +232,10 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if any(source.weight is None for source in sources):
         equal = (
             1.0 if key.replace("-", "_") == "train_data_paths" and len(sources) > 1 else None
-        )  # as GPT-NeoX has it
+        )  # GPT-NeoX's default
         sources = [replace(source, weight=equal) for source in sources]
-    own = key.replace("-", "_") not in ("train_data_paths", "train_data_path")
-    split = _split(part, own and not isinstance(part.table[key].value, dict))
+    list_is_shared = key.replace("-", "_") not in ("train_data_paths", "train_data_path")
+    split = _split(part, list_is_shared and not isinstance(part.table[key].value, dict))
     one_pass = sources[0].weight is None and len(sources) > 1
     run = _run(sections)
     settle_exp_manager(top)
@@ -258,7 +251,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _mark_list(part: Section, key: str) -> None:
-    """Account for the list itself, or for its lists of several splits."""
+    """Account for the list, or for its lists of several splits."""
     if not isinstance(part.table[key].value, dict):
         part.get(key)
     elif (inside := part.part(key)) is not None:
@@ -267,43 +260,42 @@ def _mark_list(part: Section, key: str) -> None:
 
 
 def _settle(section: Section) -> None:
-    """Account for the settings that are not of the mixture, however they are written."""
+    """Account for the settings beside the mixture, in either spelling."""
 
-    def written(reasons: Reasons) -> Reasons:
-        return {why: _keys(section, keys) for why, keys in reasons.items()}
+    def spelled(reasons: Reasons) -> Reasons:
+        return {reason: _keys(section, keys) for reason, keys in reasons.items()}
 
     usual = {_key(section, name): value for name, value in _USUAL.items()}
-    section.settle(set(_keys(section, _HARMLESS)), written(_REPORTED), written(_NOTED), usual)
+    section.settle(set(_keys(section, _HARMLESS)), spelled(_REPORTED), spelled(_NOTED), usual)
 
 
-def _split(part: Section, own: bool) -> Splitting | None:
-    """The documents at the end that are for validation and tests, where one list is for all
-    three."""
-    out = None
+def _split(part: Section, list_is_shared: bool) -> Splitting | None:
+    """Return the validation and test documents at the end, if one list has all splits."""
+    split = None
     for key in _keys(part, ("split", "splits_string")):
-        if not own:
-            part.note(key, "the list is of training data alone, and is not split")
+        if not list_is_shared:
+            part.note(key, "the list has only training data, and is not split")
             continue
-        if (given := part.get(key)) is None:
+        if (setting := part.get(key)) is None:
             continue
-        numbers = [_number(number) or 0 for number in str(given).split(",")]
+        numbers = [_number(number) or 0 for number in str(setting).split(",")]
         total = sum(numbers)
         if not total or numbers[0] <= 0:
-            part.report(key, f"{given!r} does not say which share is for training")
-        elif numbers[0] < total and out is None:
-            out = Splitting(round(1 - numbers[0] / total, 6), by="position")
-    return out
+            part.report(key, f"{setting!r} has no share for training")
+        elif numbers[0] < total and split is None:
+            split = Splitting(round(1 - numbers[0] / total, 6), by="position")
+    return split
 
 
 def _first(
-    sections: Iterable[Section], names: Iterable[str], least: int = 1
+    sections: Iterable[Section], names: Iterable[str], minimum: int = 1
 ) -> tuple[int, Section, str] | None:
-    """The first of some settings that is a whole number; what is behind it is not read."""
+    """Return the first whole number among some settings; later ones are not read."""
     for part in sections:
         for key in _keys(part, names):
             if part.has(key):
                 value = part.integer(key)
-                if value is not None and value >= least:
+                if value is not None and value >= minimum:
                     return value, part, key
                 if value is not None and value != -1:
                     part.report(key, f"{value} is too small")
@@ -311,25 +303,25 @@ def _first(
 
 
 def _run(sections: list[Section]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    by_data = [part for part in sections if part.at.rpartition(".")[2] == "data"]
+    options: dict[str, Any] = {}
+    by_data = [part for part in sections if part.key_path.rpartition(".")[2] == "data"]
     if length := _first((*by_data, *sections), _LENGTHS):
-        out["pack"] = {"length": length[0]}
+        options["pack"] = {"length": length[0]}
         for section in sections:
             section.pass_over(_key(section, "max_position_embeddings"))
-            if length[1] in by_data and section not in by_data:  # how long rows may be at most
+            if length[1] in by_data and section not in by_data:  # the maximum row length
                 section.pass_over(_key(section, "encoder_seq_length"))
-    if (seed := _first(sections, ("seed",), least=0)) is not None:
-        out["seed"] = seed[0]
+    if (seed := _first(sections, ("seed",), minimum=0)) is not None:
+        options["seed"] = seed[0]
     if steps := _first(sections, _STEPS):
-        out["horizon"] = ("steps", steps[0])
+        options["horizon"] = ("steps", steps[0])
     if size := _first(sections, _OF_ALL):
-        for section in sections:  # how ranks divide it
+        for section in sections:  # its division across ranks
             section.pass_over(*_keys(section, (*_OF_EACH, *_TIMES)))
-        out["batch"] = shared(*size, drop_remainder=True)
+        options["batch"] = shared(*size, drop_remainder=True)
     elif size := _first(sections, _OF_EACH):
-        times = _first(sections, _TIMES)
-        out["batch"] = per_rank_batch(
-            size[0] * (times[0] if times else 1), size[1], size[2], drop_remainder=True
+        accumulation = _first(sections, _TIMES)
+        options["batch"] = per_rank_batch(
+            size[0] * (accumulation[0] if accumulation else 1), size[1], size[2], drop_remainder=True
         )  # fmt: skip
-    return out
+    return options

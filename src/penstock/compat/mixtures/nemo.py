@@ -10,11 +10,11 @@ from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing, parts_of
-from .places import Names, name_of_path
+from .locations import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import MAY_STOP, settle_exp_manager
 
-# type: the key of its files, and the format of these (None: only their names tell).
+# type -> the key of its files, and their format
 _FILES: dict[str, tuple[str, FormatName]] = {
     "nemo": ("manifest_filepath", "jsonl"),
     "nemo_tarred": ("manifest_filepath", "jsonl"),
@@ -25,22 +25,20 @@ _FILES: dict[str, tuple[str, FormatName]] = {
 }
 _TOP = TRACKING | OPTIMIZER | CHECKPOINTS
 _TRAINER_HARMLESS = frozenset(
-    "_target_ accelerator strategy precision logger enable_checkpointing enable_progress_bar "
-    "enable_model_summary "
-    "log_every_n_steps val_check_interval check_val_every_n_epoch limit_val_batches "
-    "limit_test_batches "
-    "limit_predict_batches num_sanity_val_steps gradient_clip_val gradient_clip_algorithm "
-    "sync_batchnorm benchmark "
-    "deterministic detect_anomaly profiler default_root_dir inference_mode barebones devices "
-    "num_nodes".split()
+    "_target_ accelerator strategy precision logger enable_checkpointing "
+    "enable_progress_bar enable_model_summary log_every_n_steps val_check_interval "
+    "check_val_every_n_epoch limit_val_batches limit_test_batches limit_predict_batches "
+    "num_sanity_val_steps gradient_clip_val gradient_clip_algorithm sync_batchnorm "
+    "benchmark deterministic detect_anomaly profiler default_root_dir inference_mode "
+    "barebones devices num_nodes".split()
 )
 _TRAINER_REPORTED: Reasons = {
-    "how long the run is depends on the batches of its loader: say horizon": (
+    "the length of the run depends on the batches of its loader: set horizon": (
         "max_steps", "max_epochs", "min_steps", "min_epochs", "limit_train_batches",
     ),
-    "how many samples a step has is decided by the loader: say batch": ("accumulate_grad_batches",),
+    "the loader decides the batch size: set batch": ("accumulate_grad_batches",),
     MAY_STOP: ("max_time",),
-    "only a part of the data is read, or the same again": (
+    "data is read in part, or repeatedly": (
         "overfit_batches", "fast_dev_run", "reload_dataloaders_every_n_epochs", "use_distributed_sampler",
     ),
 }  # fmt: skip
@@ -48,7 +46,7 @@ _TRAINER_USUAL = {
     "max_steps": "-1", "max_epochs": "-1", "limit_train_batches": "1.0", "accumulate_grad_batches": "1",
     "overfit_batches": "0.0", "reload_dataloaders_every_n_epochs": "0",
 }  # fmt: skip
-"""Values with which nothing is lost, as they are written: of batches, 1.0 are all, and 1 is one."""
+"""Values without effect, as text; of batches, 1.0 means all, and 1 means one."""
 _AROUND = {
     "model": _TOP,
     "data": _TOP,
@@ -57,7 +55,7 @@ _AROUND = {
     | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
     "input_cfg": frozenset({"pin_memory"}),
 }
-"""A key on the way to the list -> what beside it says nothing about samples."""
+"""A key on the path to the list -> its sibling keys without effect on samples."""
 _NOTED: Reasons = {EVALUATION: ("validation_ds", "test_ds")}
 _RANGE = re.compile(r"_OP_(\d+)\.\.(\d+)_CL_")
 
@@ -67,8 +65,8 @@ def is_mine(tree: Node) -> bool:
 
 
 def _list(tree: Node) -> tuple[Node, str] | None:
-    """The list of datasets: the file itself, or at one of the usual places."""
-    for place in (
+    """Return the list of datasets and its key path: the file itself, or a usual key."""
+    for key_path in (
         "",
         "input_cfg",
         "train_ds.input_cfg",
@@ -76,7 +74,7 @@ def _list(tree: Node) -> tuple[Node, str] | None:
         "data.train_ds.input_cfg",
     ):
         node: Node | None = tree
-        for key in filter(None, place.split(".")):
+        for key in filter(None, key_path.split(".")):
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
             )
@@ -85,47 +83,47 @@ def _list(tree: Node) -> tuple[Node, str] | None:
             if isinstance(first, dict) and (
                 {"type", "input_cfg", "manifest_filepath"} & first.keys()
             ):
-                return node, place
+                return node, key_path
     return None
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture; groups become mixtures in the mixture."""
-    found = _list(tree)
-    assert found is not None
-    node, place = found
-    _open(tree, place, account)
-    model = _mixture(node, place, account, (Path(tree.file).resolve(),))
+    """Convert the mixture; groups become nested mixtures."""
+    located = _list(tree)
+    assert located is not None
+    node, key_path = located
+    _open(tree, key_path, account)
+    model = _mixture(node, key_path, account, (Path(tree.file).resolve(),))
     if not model.sources:
         raise nothing(Path(tree.file), "NeMo")
     return model
 
 
-def _open(tree: Node, place: str, account: Account) -> None:
-    """Account for what stands around the list of datasets."""
+def _open(tree: Node, key_path: str, account: Account) -> None:
+    """Account for the keys around the list of datasets."""
     section: Section | None = account.open(tree)
-    if place and (trainer := section.part("trainer")) is not None:
+    if key_path and (trainer := section.part("trainer")) is not None:
         trainer.pass_over(
             *(key for key, usual in _TRAINER_USUAL.items() if str(trainer.peek(key)) == usual)
         )
         trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED)
-    if place:
+    if key_path:
         settle_exp_manager(section)
-    if place.startswith("data.") and (model := section.part("model")) is not None:
+    if key_path.startswith("data.") and (model := section.part("model")) is not None:
         model.settle(MODEL | OPTIMIZER)
-    for key in filter(None, place.split(".")):
+    for key in filter(None, key_path.split(".")):
         assert section is not None
         section.get(key)
         section.settle(_AROUND[key], noted=_NOTED)
         section = section.part(key) if isinstance(section.peek(key), dict) else None
 
 
-def _mixture(node: Node, at: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
+def _mixture(node: Node, key_path: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
     names = Names()
-    found = [_entry(item, names, account, chain) for item in parts_of(node, at, account)]
-    sources = [source for source in found if source is not None]
+    entries = [_entry(item, names, account, chain) for item in parts_of(node, key_path, account)]
+    sources = [source for source in entries if source is not None]
     if sum(source.weight is not None for source in sources) not in (0, len(sources)):
-        account.note(node, at, "some datasets have a weight and some have none: those get 1")
+        account.note(node, key_path, "some datasets have no weight: they get 1")
         sources = [_with_weight(source) for source in sources]
     return MixtureFile(tuple(sources))
 
@@ -143,7 +141,7 @@ def _entry(
     weight, name = item.number("weight"), item.text("name") or item.text("corpus")
     if "input_cfg" in item.table:
         item.pass_over("type") if kind == "group" else item.report(
-            "type", "a list of datasets is read as a group"
+            "type", "a list of datasets is converted as a group"
         )
         inner = _group(item, account, chain)
         if inner is None or not inner.sources:
@@ -151,18 +149,16 @@ def _entry(
         return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
     item.text("type")
     if kind not in _FILES:
-        item.drop(f"datasets of type {kind!r} cannot be read")
+        item.drop(f"datasets of type {kind!r} cannot be converted: its share is lost")
         return None
     key, form = _FILES[kind]
-    given = item.texts(key)
-    if any(not isinstance(one, str) for one in flat([item.peek(key) or []])):
-        item.report(
-            key, "its files have weights of their own: write an entry with a weight for each"
-        )
-        given = [one for one in flat([item.peek(key)]) if isinstance(one, str)]
-    paths = [_RANGE.sub(r"{\1..\2}", path) for path in given]
+    setting = item.texts(key)
+    if any(not isinstance(path, str) for path in flat([item.peek(key) or []])):
+        item.report(key, "its files have their own weights: write one entry with a weight for each")
+        setting = [path for path in flat([item.peek(key)]) if isinstance(path, str)]
+    paths = [_RANGE.sub(r"{\1..\2}", path) for path in setting]
     if not paths:
-        item.drop(f"it has no {key}")
+        item.drop(f"{key} is missing: its share is lost")
         return None
     item.report(
         "tarred_audio_filepaths",
@@ -172,27 +168,27 @@ def _entry(
         "tarred_audio_filepath",
         "the rows of the manifest are read; audio in archives is not joined to them",
     )
-    own = names.of(name or name_of_path(paths[0]))
-    files = item.local(key, own, paths)
-    return SourceEntry(own, files, format=form, weight=weight)
+    source_name = names.of(name or name_of_path(paths[0]))
+    files = item.local(key, source_name, paths)
+    return SourceEntry(source_name, files, format=form, weight=weight)
 
 
 def _group(item: Section, account: Account, chain: tuple[Path, ...]) -> MixtureFile | None:
-    """The datasets of a group: right here, or in another file."""
+    """Return the datasets of a group, in place or in another file."""
     node = item.table["input_cfg"]
     item.get("input_cfg")
     if not isinstance(node.value, str):
-        return _mixture(node, f"{item.at}.input_cfg", account, chain)
+        return _mixture(node, f"{item.key_path}.input_cfg", account, chain)
     path = Path(item.path(node.value))
     if path.resolve() in chain:
-        item.report("input_cfg", "the files name each other in a circle")
+        item.report("input_cfg", "the files include each other in a cycle")
         return None
     notes = Notes()
     tree = read_file(path, notes, variables=False)
-    found = None if tree is None else _list(tree)
-    if found is None:
-        item.report("input_cfg", "the file is not there, or holds no list of datasets")
+    located = None if tree is None else _list(tree)
+    if located is None:
+        item.report("input_cfg", "the file is missing, or has no list of datasets")
         return None
     assert tree is not None
-    _open(tree, found[1], account)
-    return _mixture(*found, account, (*chain, path.resolve()))
+    _open(tree, located[1], account)
+    return _mixture(*located, account, (*chain, path.resolve()))

@@ -1,5 +1,4 @@
-"""Mixtures in Python files: Marin's experiments, torchtitan's dataset configs,
-`datasets.interleave_datasets`."""
+"""Mixtures in Python files: Marin, torchtitan, `datasets.interleave_datasets`."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from .arithmetic import Call, Unknown
 from .literals import Module
 
 _READERS = {**marin.READERS, **titan.READERS}
-"""The call that makes a mixture -> what reads it."""
+"""Name of a call that makes a mixture -> its converter."""
 
 
 def read(path: Path) -> Node:
-    """The text of a file, with its name."""
+    """Return the text of a file, with its name."""
     try:
         return Node(seams.read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
     except (OSError, UnicodeDecodeError) as error:
@@ -36,23 +35,23 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account, pick: str | None = None) -> MixtureFile:
-    """The mixture that a name of the file stands for."""
+    """Convert the mixture that a name of the file holds."""
     module = Module(Path(tree.file))
-    found = dict(_mixtures(module))
-    if not found:
+    mixtures = dict(_mixtures(module))
+    if not mixtures:
         raise nothing(Path(tree.file), "Python")
-    if pick is None and len(found) > 1:
-        named = ", ".join(sorted(found))
+    if pick is None and len(mixtures) > 1:
+        named = ", ".join(sorted(mixtures))
         raise ConfigError(
-            f"{tree.file}: there are {len(found)} mixtures; say which: pick= one of {named}"
+            f"{tree.file}: there are {len(mixtures)} mixtures: choose one with pick=: {named}"
         )
-    name = pick or next(iter(found))
-    if name not in found:
+    name = pick or next(iter(mixtures))
+    if name not in mixtures:
         raise ConfigError(
-            f"{tree.file}: there is no mixture {name!r}, but {', '.join(sorted(found))}"
+            f"{tree.file}: unknown mixture {name!r}; the mixtures are {', '.join(sorted(mixtures))}"
         )
     calls = list(_calls(list(module.names().values())))
-    return _READERS[_last(found[name])](found[name], account, calls)
+    return _READERS[_last(mixtures[name])](mixtures[name], account, calls)
 
 
 def _last(call: Call) -> str:
@@ -60,24 +59,26 @@ def _last(call: Call) -> str:
 
 
 def _mixtures(module: Module) -> Iterator[tuple[str, Call]]:
-    """Names and what they stand for, each mixture once; also entries of dictionaries, and what
-    functions give."""
+    """Yield names and their mixtures, each mixture once.
+
+    This includes entries of dictionaries, and results of functions.
+    """
     seen = set[int]()
-    for name, value in (*module.names().items(), *module.called()):
+    for name, value in (*module.names().items(), *module.call_results()):
         inside: dict[Any, Any] = cast("dict[Any, Any]", value) if isinstance(value, dict) else {}
         entries: list[tuple[str, Any]] = [(name, value)]
-        entries += [(f"{name}.{key}", one) for key, one in inside.items() if isinstance(key, str)]
-        for called, one in entries:
-            call = next(_calls([one]), None) if isinstance(one, Call) else None
-            if call is not None and _last(call) not in _READERS:  # a pack around a mix, say
-                call = next((inner for inner in _calls([one]) if _last(inner) in _READERS), None)
+        entries += [(f"{name}.{key}", item) for key, item in inside.items() if isinstance(key, str)]
+        for entry_name, item in entries:
+            call = next(_calls([item]), None) if isinstance(item, Call) else None
+            if call is not None and _last(call) not in _READERS:  # such as a pack around a mix
+                call = next((inner for inner in _calls([item]) if _last(inner) in _READERS), None)
             if call is not None and call.file == str(module.path) and id(call) not in seen:
                 seen.add(id(call))
-                yield called, call
+                yield entry_name, call
 
 
 def _calls(values: list[Any]) -> Iterator[Call]:
-    """Every call among values, and inside of them, outer ones first."""
+    """Yield every call among values, outer calls first."""
     waiting, seen = list(reversed(values)), set[int]()
     while waiting:
         value = waiting.pop()

@@ -1,5 +1,7 @@
-"""torchtitan's dataset configs, and `interleave_datasets` of Hugging Face, found in a Python file
-that is not run."""
+"""torchtitan's dataset configs, and Hugging Face's `interleave_datasets`, in Python files.
+
+The files are not run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ...mixture_files import MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import NO_COUNTERPART, Account, Section, nothing
 from .arithmetic import Call, Unknown
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import put_together
 
 _ENCODED = "rows are as stored: tokenise and filter them in Python"
@@ -31,21 +33,21 @@ _STOPS: dict[str, Stop] = {
 
 
 def _mixed(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
-    """A mix of weighted datasets."""
-    return _checked(_children(call, account, weighted=True), call)
+    """Convert a mix of weighted datasets."""
+    return _require_sources(_children(call, account, weighted=True), call)
 
 
 def _joined(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
-    """Datasets one after the other, shuffled together."""
-    return _checked(_children(call, account, weighted=False), call)
+    """Convert concatenated datasets, which are shuffled together."""
+    return _require_sources(_children(call, account, weighted=False), call)
 
 
 def _single(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     source = _source(call, Names(), account)
-    return _checked(MixtureFile(() if source is None else (source,)), call)
+    return _require_sources(MixtureFile(() if source is None else (source,)), call)
 
 
-def _checked(model: MixtureFile, call: Call) -> MixtureFile:
+def _require_sources(model: MixtureFile, call: Call) -> MixtureFile:
     if not model.sources:
         raise nothing(Path(call.file), "torchtitan")
     return model
@@ -53,48 +55,52 @@ def _checked(model: MixtureFile, call: Call) -> MixtureFile:
 
 def _children(call: Call, account: Account, weighted: bool, key: str = "datasets") -> MixtureFile:
     account.open_call(call)
-    given, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
-    if not isinstance(given, list):
-        why = given.why if isinstance(given, Unknown) else "they are no list"
+    setting, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
+    if not isinstance(setting, list):
+        reason = setting.reason if isinstance(setting, Unknown) else "they are not a list"
         raise ConfigError(
-            f"{call.file}, line {call.line}: what its datasets are cannot be known: {why}"
+            f"{call.file}, line {call.line}: its datasets cannot be determined: {reason}"
         )
-    for number, child in enumerate(cast("list[Any]", given)):
+    for number, child in enumerate(cast("list[Any]", setting)):
         if weighted and isinstance(child, Call):
             account.open_call(child)
         inner: Any = child.of("dataset", 0) if weighted and isinstance(child, Call) else child
         weight: Any = child.of("weight", 1, 1.0) if weighted and isinstance(child, Call) else None
         if weighted and not isinstance(weight, int | float):
-            why = weight.why if isinstance(weight, Unknown) else "it is no number"
+            reason = weight.reason if isinstance(weight, Unknown) else "it is not a number"
             raise ConfigError(
-                f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be known: "
-                f"{why}"
+                f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be "
+                f"determined: {reason}"
             )
         if (source := _child(inner, names, account, call, f"datasets[{number}]")) is not None:
             sources.append(replace(source, weight=weight))
     if weighted:
         return MixtureFile(tuple(sources))
-    put, how = put_together(sources, 1)
-    return MixtureFile(put, **how)
+    combined, options = put_together(sources, 1)
+    return MixtureFile(combined, **options)
 
 
-def _child(inner: Any, names: Names, account: Account, call: Call, at: str) -> SourceEntry | None:
-    """A dataset, or a mix in the mix."""
+def _child(
+    inner: Any, names: Names, account: Account, call: Call, key_path: str
+) -> SourceEntry | None:
+    """Return the source of a dataset, or of a nested mix."""
     kind = inner.name.rsplit(".", 1)[-1] if isinstance(inner, Call) else ""
     if kind in ("DatasetMixConfig", "DatasetConcatConfig"):
         mixture = _children(inner, account, kind == "DatasetMixConfig")
         return SourceEntry(names.of("mix"), mixture=mixture) if mixture.sources else None
-    if isinstance(inner, Call) and "dataset" in inner.options:  # packed, or changed otherwise
+    if isinstance(inner, Call) and "dataset" in inner.options:  # a wrapper, such as a pack
         account.report(
-            _at(inner), at, f"{kind} around it is not carried over: say pack for the mixture"
+            _at(inner),
+            key_path,
+            f"its wrapper {kind} is not carried over: set pack for the mixture",
         )
         return _child(
-            inner.of("dataset"), names, account, call, at
-        )  # all of it is reported by that
+            inner.of("dataset"), names, account, call, key_path
+        )  # reports everything inside
     if isinstance(inner, Call) and kind in ("SingleDatasetConfig", "load_dataset"):
         return _source(inner, names, account)
-    why = inner.why if isinstance(inner, Unknown) else "no dataset that is known"
-    account.report(_at(call), at, f"{why}: its share is lost")
+    reason = inner.reason if isinstance(inner, Unknown) else "it is not a known dataset"
+    account.report(_at(call), key_path, f"{reason}: its share is lost")
     return None
 
 
@@ -103,91 +109,95 @@ def _at(call: Call) -> Node:
 
 
 def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
-    """Where rows come from: files, or a dataset of the hub."""
+    """Return the source of files, or of a hub dataset."""
     account.open_call(call)
     origin = call.of("source", 0) if "load_dataset" not in call.name else call
     if not isinstance(origin, Call):
-        why = origin.why if isinstance(origin, Unknown) else "it names no source"
-        account.report(_at(call), "source", f"{why}: its share is lost")
+        reason = origin.reason if isinstance(origin, Unknown) else "source is missing"
+        account.report(_at(call), "source", f"{reason}: its share is lost")
         return None
     account.open_call(origin, _HARMLESS)
     if any([call.of("processor") is not None, call.of("pre_filters"), call.of("post_filters")]):
         account.note(_at(call), "processor", _ENCODED)
     patterns, path = origin.of("patterns"), origin.of("path", 0)
-    config, split = (_plain(origin, *where, account) for where in (("name", 1), ("split", None)))
-    given = patterns if patterns is not None else origin.of("data_files")
+    config, split = (
+        _plain(origin, *argument, account) for argument in (("name", 1), ("split", None))
+    )
+    setting = patterns if patterns is not None else origin.of("data_files")
     options = origin.of("load_dataset_kwargs")
     for name, value in cast("dict[str, Any]", options).items() if isinstance(options, dict) else ():
-        if name == "data_files" and given is None:
-            given = value
+        if name == "data_files" and setting is None:
+            setting = value
         elif name not in _HARMLESS:
             account.report(_at(origin), f"load_dataset_kwargs.{name}", NO_COUNTERPART)
-    files = _listed(given, split or "train")
-    if len(files) != len(_values(given, split or "train")):
+    files = _listed(setting, split or "train")
+    if len(files) != len(_values(setting, split or "train")):
         account.report(
-            _at(origin), "data_files", "some of the files cannot be known: they are lost"
+            _at(origin), "data_files", "some of the files cannot be determined, and are lost"
         )
     if not isinstance(path, str) and not files:
-        account.report(_at(origin), "path", "it names no files and no dataset: its share is lost")
+        account.report(_at(origin), "path", "files and dataset are missing: its share is lost")
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
-    of_split = isinstance(given, dict) and bool(files)  # they are those of the split
-    place = Hub(
+    of_split = isinstance(setting, dict) and bool(files)  # the files belong to the split
+    hub = Hub(
         str(path), None if path in _KINDS else config, None if of_split else split, tuple(files)
     )
-    name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
+    name = names.of(name_of_path(files[0] if files else str(path)) if local else hub.short)
     key = "patterns" if patterns else "path"
-    said = {key: place.name, "name": config, "split": split}
-    nodes = {name: Node(value, origin.file, origin.line) for name, value in said.items()}
+    settings = {key: hub.name, "name": config, "split": split}
+    nodes = {name: Node(value, origin.file, origin.line) for name, value in settings.items()}
     part = Section(Node(nodes, origin.file, origin.line), "", account)
     paths = files or [str(path)] if local else []
     kind: Any = "jsonl" if patterns else _KINDS.get(str(path)) if local else None
-    return SourceEntry(name, part.dataset(key, name, place, "name", "split", paths), format=kind)
+    return SourceEntry(name, part.dataset(key, name, hub, "name", "split", paths), format=kind)
 
 
 def _plain(origin: Call, key: str, number: int | None, account: Account) -> str | None:
-    """A configuration or a split, as one word; another value is reported."""
+    """Return a configuration or a split as one word; report another value."""
     value = origin.of(key) if number is None else origin.of(key, number)
     if value is None or (isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)):
         return value
     account.report(
-        _at(origin), key, f"{value!r} is not one of them, or cannot be known: it is lost"
+        _at(origin), key, f"{value!r} is not a single name, or cannot be determined: it is lost"
     )
     return None
 
 
-def _values(given: Any, split: str) -> list[Any]:
-    """Names of files, as far as they are known: one, a list, or those of a split."""
-    if isinstance(given, dict):
-        given = cast("dict[str, Any]", given).get(split)
-    values: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+def _values(setting: Any, split: str) -> list[Any]:
+    """Return the file names: one, a list, or those of a split."""
+    if isinstance(setting, dict):
+        setting = cast("dict[str, Any]", setting).get(split)
+    values: list[Any] = cast("list[Any]", setting) if isinstance(setting, list) else [setting]
     return [value for value in values if value is not None]
 
 
-def _listed(given: Any, split: str) -> list[str]:
-    return [value for value in _values(given, split) if isinstance(value, str)]
+def _listed(setting: Any, split: str) -> list[str]:
+    return [value for value in _values(setting, split) if isinstance(value, str)]
 
 
 def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
-    """`interleave_datasets`: shares of samples; without probabilities by turns."""
+    """Convert `interleave_datasets`: shares of samples, or equal turns."""
     model = _children(call, account, weighted=False)
     shares, seed = call.of("probabilities", 1), call.of("seed", 2)
     stop = call.of("stopping_strategy", default="first_exhausted")
     account.open_call(call)
     if isinstance(shares, Unknown):
         raise ConfigError(
-            f"{call.file}, line {call.line}: what the probabilities are cannot be known: "
-            f"{shares.why}"
+            f"{call.file}, line {call.line}: the probabilities cannot be determined: "
+            f"{shares.reason}"
         )
-    given = call.of("datasets", 0)
-    if shares and len(model.sources) != len(given):
-        raise ConfigError(f"{call.file}, line {call.line}: some of its datasets cannot be known")
+    setting = call.of("datasets", 0)
+    if shares and len(model.sources) != len(setting):
+        raise ConfigError(
+            f"{call.file}, line {call.line}: some of its datasets cannot be determined"
+        )
     weights = shares or [1.0] * len(model.sources)
     sources = tuple(
         replace(source, weight=weight)
         for source, weight in zip(model.sources, weights, strict=True)
     )
-    return _checked(
+    return _require_sources(
         MixtureFile(
             sources,
             seed=seed if isinstance(seed, int) else None,
@@ -201,9 +211,9 @@ def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile
 def _concatenated(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     model = _children(call, account, weighted=False, key="dsets")
     account.note(
-        _at(call), "", "sources are mixed evenly here, not one after the other; each in its order"
+        _at(call), "", "sources are mixed evenly here instead of concatenated, each in its order"
     )
-    return _checked(replace(model, shuffle=Shuffling("none")), call)
+    return _require_sources(replace(model, shuffle=Shuffling("none")), call)
 
 
 READERS: dict[str, Callable[[Call, Account, list[Call]], MixtureFile]] = {

@@ -1,5 +1,4 @@
-"""Keys that the files of trainers share: how long a run is, its batches, and the arguments of
-transformers."""
+"""Keys that files of trainers share: length of a run, batches, transformers' arguments."""
 
 from __future__ import annotations
 
@@ -12,65 +11,69 @@ from .account import Reasons, Section
 
 Horizon = tuple[str, float] | None
 NO_RANKS = (
-    "it counts the samples of one rank, and the file does not say how many ranks there are: say "
-    "--ranks (ranks=), the "
-    "number of ranks that read samples of their own"
+    "it counts samples per rank, but the file has no number of ranks: set --ranks (ranks=) to the "
+    "number of ranks that read their own samples"
 )
 SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
 MAY_STOP = "the run may end before its horizon"
-OTHER_RUN = "where another run stood is not carried over: resume from a state of your own"
-RANK_SHARING = "how ranks share out batches: the loader gives every rank as many samples of its own"
+OTHER_RUN = "the position of another run is not carried over: resume from a Penstock state"
+RANK_SHARING = (
+    "it shards batches across ranks: the loader gives every rank the same number of samples"
+)
 
 
 def per_rank(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
-    """A batch of which every rank takes one, with those that are accumulated; how many ranks, the
-    caller says."""
-    times = part.count("gradient_accumulation_steps") or 1
-    return per_rank_batch(size * times if size else None, part, key, **options)
+    """Return a batch of each rank, with gradient accumulation.
+
+    The caller gives the number of ranks.
+    """
+    accumulation = part.count("gradient_accumulation_steps") or 1
+    return per_rank_batch(size * accumulation if size else None, part, key, **options)
 
 
 def per_rank_batch(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
-    """A batch of which every rank takes one; how many ranks, the caller says, or the key is
-    reported."""
+    """Return a batch of each rank; without a number of ranks the key is reported."""
     if not size:
         return None
     ranks = part.account.ranks
     if ranks is None:
         part.report(key, NO_RANKS) if part.has(key) else part.account.report(
-            part.node, part.at, f"{key}: {NO_RANKS}"
+            part.node, part.key_path, f"{key}: {NO_RANKS}"
         )
     return Batching(size, ranks=ranks or 1, **options)
 
 
 def shared(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
-    """A batch of all ranks, in so many parts as there are ranks."""
+    """Return a batch of all ranks, divided by their number."""
     if not size:
         return None
     ranks = part.account.ranks or 1
     if size % ranks:
-        part.report(key, f"a batch of {size} cannot be shared out evenly to {ranks} ranks")
+        part.report(key, f"a batch of {size} is not divisible by {ranks} ranks")
         return None
     return Batching(size // ranks, ranks=ranks, **options)
 
 
 def count_or_default(part: Section, key: str, default: int, library: str) -> int:
-    """A count; where the file does not say it, what the library takes."""
+    """Return a count, or the library's default with a note."""
     if not part.has(key):
-        part.account.note(part.node, part.at, f"no {key} is said: {library} takes {default}")
+        part.account.note(
+            part.node, part.key_path, f"{key} is missing: the default of {library} is {default}"
+        )
     return part.count(key) or default
 
 
 def length(
     part: Section, epochs: str, default: float, steps: str = "max_steps"
 ) -> tuple[Horizon, float | None]:
-    """The horizon, where steps say it, and else the passes that the run makes over all its data."""
+    """Return the horizon if the file sets steps, else the number of passes over all data."""
     count = part.integer(steps)
     if count is not None and count > 0:
         part.pass_over(epochs)
         return ("steps", count), None
     passes = part.number(epochs)
     if passes == 0:
-        part.report(epochs, "a run of no pass trains on nothing")
+        part.report(epochs, "a run of 0 passes trains on no data")
         passes = None
     return None, default if passes is None else passes
 
@@ -78,10 +81,9 @@ def length(
 def put_together(
     sources: Sequence[SourceEntry], passes: float | None
 ) -> tuple[tuple[SourceEntry, ...], dict[str, Any]]:
-    """Datasets put together, each sample once a pass: the sources, and what the mixture says.
+    """Combine datasets, each sample once per pass, and return sources and mixture options.
 
-    With `passes` the run ends after just so many; without, it goes on for as long as its horizon
-    says.
+    With `passes` the run ends after exactly that number; without, at its horizon.
     """
     if passes == 1:
         return tuple(sources), {"temperature": 1, "stop": "all_exhausted"}
@@ -91,8 +93,10 @@ def put_together(
 
 
 def seed_of(part: Section, default: int | None = 42) -> int | None:
-    """The seed of the order of samples: `data_seed`, else `seed`. Beside `data_seed`, `seed` is the
-    model's."""
+    """Return the seed of the order of samples: `data_seed`, else `seed`.
+
+    Beside `data_seed`, `seed` only seeds the model.
+    """
     if part.has("data_seed"):
         part.pass_over("seed")
         return part.integer("data_seed", default)
@@ -101,19 +105,17 @@ def seed_of(part: Section, default: int | None = 42) -> int | None:
 
 _EXP_MANAGER = frozenset(
     "name version exp_dir explicit_log_dir use_datetime_version create_wandb_logger "
-    "wandb_logger_kwargs "
-    "create_tensorboard_logger summary_writer_kwargs create_mlflow_logger mlflow_logger_kwargs "
-    "create_clearml_logger "
+    "wandb_logger_kwargs create_tensorboard_logger summary_writer_kwargs "
+    "create_mlflow_logger mlflow_logger_kwargs create_clearml_logger "
     "clearml_logger_kwargs create_dllogger_logger dllogger_logger_kwargs "
-    "create_checkpoint_callback "
-    "checkpoint_callback_params files_to_copy log_step_timing step_timing_kwargs "
-    "log_local_rank_0_only "
-    "log_global_rank_0_only model_parallel_size resume_ignore_no_checkpoint".split()
+    "create_checkpoint_callback checkpoint_callback_params files_to_copy log_step_timing "
+    "step_timing_kwargs log_local_rank_0_only log_global_rank_0_only model_parallel_size "
+    "resume_ignore_no_checkpoint".split()
 )
 
 
 def settle_exp_manager(part: Section) -> None:
-    """Account for NeMo's `exp_manager`, which may end a run, or go on with another one."""
+    """Account for NeMo's `exp_manager`, which may end a run or resume another one."""
     if (
         isinstance(part.peek("exp_manager"), dict)
         and (inside := part.part("exp_manager")) is not None
@@ -130,27 +132,25 @@ def settle_exp_manager(part: Section) -> None:
 
 
 _DEEPSPEED = frozenset(
-    "zero_optimization optimizer scheduler fp16 bf16 amp gradient_clipping prescale_gradients "
-    "communication_data_type "
-    "gradient_predivide_factor sparse_gradients activation_checkpointing flops_profiler "
-    "steps_per_print "
+    "zero_optimization optimizer scheduler fp16 bf16 amp gradient_clipping "
+    "prescale_gradients communication_data_type gradient_predivide_factor "
+    "sparse_gradients activation_checkpointing flops_profiler steps_per_print "
     "wall_clock_breakdown dump_state comms_logger tensorboard wandb csv_monitor aio "
-    "zero_allow_untested_optimizer "
-    "zero_force_ds_cpu_optimizer fp32_allreduce disable_allgather "
-    "seq_parallel_communication_data_type checkpoint "
-    "data_types compile torch_autocast".split()
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer fp32_allreduce "
+    "disable_allgather seq_parallel_communication_data_type checkpoint data_types compile "
+    "torch_autocast".split()
 )
 
 
 def settle_deepspeed(part: Section) -> None:
-    """Account for DeepSpeed's settings, where they are written out: its batches, and its sampling
-    of data."""
+    """Account for inline DeepSpeed settings: its batches, and its sampling of data."""
     if isinstance(part.peek("deepspeed"), dict) and (inside := part.part("deepspeed")) is not None:
         reported: Reasons = {
-            "batches are those of the trainer's settings here": (
+            "the trainer's settings decide the batches here": (
                 "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
             ),
-            "it samples the data, or changes batches": ("data_efficiency", "curriculum_learning", "autotuning"),
+            "it samples the data, or "
+            "changes batches": ("data_efficiency", "curriculum_learning", "autotuning"),
         }  # fmt: skip
         inside.settle(
             _DEEPSPEED,
@@ -159,67 +159,59 @@ def settle_deepspeed(part: Section) -> None:
         )
 
 
-LIKE_LENGTHS = "samples of like length are put together: no step of a mixture file does the same"
+LIKE_LENGTHS = "samples are grouped by length, which has no counterpart in a mixture file"
 TRANSFORMERS_REPORTED: Reasons = {
     LIKE_LENGTHS: ("group_by_length", "length_column_name"),
-    "another sampler gives the order of samples": ("train_sampling_strategy",),
-    "without an order that is fixed, batches come as workers finish": ("dataloader_in_order",),
+    "another sampler orders the samples": ("train_sampling_strategy",),
+    "without a fixed order, batches arrive as workers finish": ("dataloader_in_order",),
     RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches", "even_batches"),
     SHARED_RANKS: ("parallelism_config",),
-    "the batch becomes smaller where memory runs out": ("auto_find_batch_size",),
+    "the batch shrinks if memory runs out": ("auto_find_batch_size",),
     MAY_STOP: ("early_stopping_patience", "early_stopping_threshold", "early_stopping_steps"),
     OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),
-    "no training is asked for": ("do_train",),
+    "training is disabled": ("do_train",),
 }
 TRANSFORMERS_USUAL: Mapping[str, Any] = {"do_train": True, "dataloader_in_order": True}
-"""Values of settings with which nothing is lost, where these are not false."""
+"""Values without effect; false by default."""
 WORKERS = (
     "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
     "dataloader_multiprocessing_context",
 )  # fmt: skip
-"""Harmless where rows are read by index: of a stream, every worker reads a part of its own."""
+"""Harmless if rows are read by index; with a stream, each worker reads its own part."""
 TRANSFORMERS_HARMLESS = frozenset(
-    # the optimiser, and what is computed how
+    # optimiser and computation
     "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim "
-    "optim_args weight_decay "
-    "adam_beta1 adam_beta2 adam_epsilon optim_target_modules max_grad_norm label_smoothing_factor "
-    "bf16 fp16 tf32 "
-    "bf16_full_eval fp16_full_eval half_precision_backend fp16_opt_level fp16_backend "
-    "activation_checkpointing "
+    "optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon optim_target_modules "
+    "max_grad_norm label_smoothing_factor bf16 fp16 tf32 bf16_full_eval fp16_full_eval "
+    "half_precision_backend fp16_opt_level fp16_backend activation_checkpointing "
     "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs "
-    "torch_compile "
-    "torch_compile_backend torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config "
-    "use_cache "
-    "neftune_noise_alpha torch_empty_cache_steps average_tokens_across_devices full_determinism "
-    "use_cpu no_cuda "
-    "use_mps_device use_ipex jit_mode_eval adafactor sharded_ddp "
+    "torch_compile torch_compile_backend torch_compile_mode torchdynamo use_liger_kernel "
+    "liger_kernel_config use_cache neftune_noise_alpha torch_empty_cache_steps "
+    "average_tokens_across_devices full_determinism use_cpu no_cuda use_mps_device use_ipex "
+    "jit_mode_eval adafactor sharded_ddp "
     # logs, checkpoints, uploads
-    "output_dir overwrite_output_dir logging_strategy logging_steps logging_first_step logging_dir "
-    "log_on_each_node "
-    "logging_nan_inf_filter include_num_input_tokens_seen include_tokens_per_second log_level "
-    "log_level_replica "
-    "disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id "
-    "trackio_static_space_id "
-    "save_only_model save_strategy save_steps save_on_each_node save_total_limit save_safetensors "
+    "output_dir overwrite_output_dir logging_strategy logging_steps logging_first_step "
+    "logging_dir log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen "
+    "include_tokens_per_second log_level log_level_replica disable_tqdm report_to run_name "
+    "project trackio_space_id trackio_bucket_id trackio_static_space_id save_only_model "
+    "save_strategy save_steps save_on_each_node save_total_limit save_safetensors "
     "enable_jit_checkpoint push_to_hub push_to_hub_model_id push_to_hub_token "
-    "push_to_hub_organization hub_token "
-    "hub_private_repo hub_model_id hub_model_revision hub_strategy hub_always_push hub_revision "
-    "restore_callback_states_from_checkpoint debug skip_memory_metrics "
+    "push_to_hub_organization hub_token hub_private_repo hub_model_id hub_model_revision "
+    "hub_strategy hub_always_push hub_revision restore_callback_states_from_checkpoint debug "
+    "skip_memory_metrics "
     # evaluation
     "do_eval do_predict eval_strategy evaluation_strategy eval_steps eval_delay "
-    "per_device_eval_batch_size "
-    "prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object "
-    "eval_accumulation_steps "
-    "include_for_metrics include_inputs_for_metrics batch_eval_metrics load_best_model_at_end "
-    "metric_for_best_model "
+    "per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches "
+    "eval_use_gather_object eval_accumulation_steps include_for_metrics "
+    "include_inputs_for_metrics batch_eval_metrics load_best_model_at_end metric_for_best_model "
     "greater_is_better predict_with_generate generation_max_length generation_num_beams "
     "generation_config "
     # processes
     "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph "
-    "ddp_backend ddp_timeout "
-    "fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed local_rank "
+    "ddp_backend ddp_timeout fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed "
+    "local_rank "
     # the model, and its columns
-    "remove_unused_columns label_names model_name_or_path model_revision trust_remote_code "
-    "torch_dtype dtype "
-    "attn_implementation use_flash_attention_2 low_cpu_mem_usage cache_dir".split()
+    "remove_unused_columns label_names model_name_or_path model_revision "
+    "trust_remote_code torch_dtype dtype attn_implementation use_flash_attention_2 "
+    "low_cpu_mem_usage cache_dir".split()
 )

@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .axolotl import lists_paths
-from .places import Hub, Names, name_of_path
+from .locations import Hub, Names, name_of_path
 from .trainers import (
     TRANSFORMERS_HARMLESS,
     TRANSFORMERS_REPORTED,
@@ -25,25 +25,26 @@ from .trainers import (
 )
 
 ARGUMENTS = frozenset(
-    "model_name_or_path num_train_epochs per_device_train_batch_size per_device_eval_batch_size "
-    "lr_scheduler_type "
-    "report_to max_length max_seq_length dataset_text_field test_split_size "
-    "dataset_config dataset_train_split dataset_test_split dataset_kwargs max_prompt_length "
-    "packing packing_strategy "
+    "model_name_or_path num_train_epochs per_device_train_batch_size "
+    "per_device_eval_batch_size lr_scheduler_type report_to max_length max_seq_length "
+    "dataset_text_field test_split_size dataset_config dataset_train_split "
+    "dataset_test_split dataset_kwargs max_prompt_length packing packing_strategy "
     "padding_free assistant_only_loss use_peft push_to_hub overwrite_output_dir".split()
 )
-"""Names of arguments at the top that tell its files from those of other formats."""
+"""Top-level keys that distinguish its files from other formats."""
 ENTRY_ARGUMENTS = frozenset("columns data_dir fraction".split())
-"""Names of arguments of a dataset that do."""
+"""Keys of a dataset that distinguish its files from other formats."""
 FILES = (".jsonl", ".json", ".parquet", ".csv")
 _KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
-PROMPTS = "its prompts are made by the trainer: map the rows in Python"
-LENGTHS = (
-    "rows are cut and packed when they are tokens, which a template makes: map the rows in Python"
+PROMPTS = "the trainer makes prompts of its rows: map the rows in Python"
+LENGTHS = "splitting and packing need tokens, which a template makes: map the rows in Python"
+_TEST_SPLIT = (
+    "this number of samples of the combined datasets is held out: give each source its split"
 )
-_TEST_SPLIT = "this many samples of all datasets together are held out: give each source its split"
-_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
-_REPEATED = "every prompt is given several times, or answers are generated: the trainer does this"
+_STREAMS = (
+    "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
+)
+_REPEATED = "the trainer repeats prompts, or generates answers"
 _REPORTED: Reasons = {
     **TRANSFORMERS_REPORTED,
     PROMPTS: (
@@ -60,13 +61,12 @@ _REPORTED: Reasons = {
         "num_generations", "generation_batch_size", "steps_per_generation", "num_iterations", "num_ppo_epochs",
         "num_mini_batches", "total_episodes", "replay_buffer_size", "seq_kd", "lmbda",
     ),
-    "samples are put into a random order before they are packed, or, where it is false, come as "
-    "they are stored": (
+    "samples are shuffled before packing, or, if false, keep their stored order": (
         "shuffle_dataset",
     ),
     _STREAMS: ("streaming", "dataset_streaming"),
-    "variables of the environment may decide how many ranks there are": ("env",),
-    "only this many samples are read: give each source a "
+    "environment variables may set the number of ranks": ("env",),
+    "it limits the number of samples: give each source a "
     "slice": ("max_train_samples", "max_samples"),
 }  # fmt: skip
 _USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
@@ -81,20 +81,16 @@ _NOTED: Reasons = {
 }
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules "
-    "lora_target_parameters "
-    "lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit "
-    "bnb_4bit_quant_type "
-    "use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing "
-    "ld_alpha "
-    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma cpo_alpha "
-    "desirable_weight "
-    "undesirable_weight center_rewards_coefficient disable_dropout precompute_ref_log_probs "
-    "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha "
-    "ref_model_sync_steps "
+    "lora_target_parameters lora_modules_to_save lora_task_type use_rslora use_dora "
+    "load_in_8bit load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant "
+    "bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing ld_alpha "
+    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma "
+    "cpo_alpha desirable_weight undesirable_weight center_rewards_coefficient "
+    "disable_dropout precompute_ref_log_probs precompute_ref_batch_size use_weighting "
+    "discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
     "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs "
-    "generate_during_eval "
-    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep "
-    "code_revision".split()
+    "generate_during_eval ignore_bias_buffers gradient_checkpointing_use_reentrant "
+    "use_liger use_logits_to_keep code_revision".split()
 )
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 
@@ -108,8 +104,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(tree: Node, account: Account) -> MixtureFile:
-    """The mixture: all datasets put together, or the one that is named, in an order that the
-    trainer shuffles."""
+    """Convert the combined datasets, or the single named one, in a shuffled order."""
     top, names, split = account.open(tree), Names(), None
     if lists_paths(tree, "datasets"):
         sources = [
@@ -118,21 +113,22 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             if item.has("path") or _pathless(item)
         ]
         for key in ("dataset_name", "dataset_config", "dataset_train_split"):
-            top.report(key, "datasets are given, and TRL does not read this")
+            top.report(key, "datasets takes precedence, so TRL does not read this")
         split = _test_split(top)
     else:
         sources = [_named(top, names)]
     if not sources:
         raise nothing(Path(tree.file), "TRL")
     horizon, passes = length(top, "num_train_epochs", 3)
-    put, how = put_together(sources, passes)
-    return MixtureFile(put, seed=seed_of(top), split=split, horizon=horizon, **training(top), **how)
+    combined, options = put_together(sources, passes)
+    return MixtureFile(
+        combined, seed=seed_of(top), split=split, horizon=horizon, **training(top), **options
+    )
 
 
 def training(top: Section) -> dict[str, Any]:
-    """The batches of a training file for transformers' trainer; all its other keys are accounted
-    for."""
-    top.account.note(top.node, top.at, "rows are taken as they are stored: encode them in Python")
+    """Return the batches of a file for transformers' trainer, and account for its other keys."""
+    top.account.note(top.node, top.key_path, "rows are read as stored: tokenise them in Python")
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
     options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)
@@ -146,7 +142,7 @@ def training(top: Section) -> dict[str, Any]:
 
 
 def _pathless(item: Section) -> bool:
-    item.drop("it names no path: its samples are lost")
+    item.drop("path is missing: its samples are lost")
     return False
 
 
@@ -155,33 +151,33 @@ def _entry(item: Section, names: Names) -> SourceEntry:
     folder, columns = item.text("data_dir"), item.texts("columns")
     item.report(
         "fraction",
-        "shares of the smallest mixture that gives no sample twice: say weight, and stop",
+        "shares of the smallest mixture without repeated samples: set weight, and stop",
     )
     options: dict[str, Any] = {"columns": tuple(columns) or None}
     of_split = isinstance(item.peek("data_files"), dict) and bool(
         files
-    )  # they are those of the split
+    )  # the files belong to the split
     if path in _KINDS and (files or folder):
-        item.pass_over("name")  # what the configuration made of the files is called
+        item.pass_over("name")  # only a name for the configuration
         within = [f"{folder.rstrip('/')}/{file}" for file in files] if folder else files
         name = names.of(name_of_path((within or [str(folder)])[0]))
         key = "data_files" if files else "data_dir"
         options["format"] = _KINDS[path] if files else None
-        place = Hub(path, None, None if of_split else split)
-        there = item.dataset(key, name, place, "name", "split", within or [str(folder)])
-        return SourceEntry(name, there, **options)
+        hub = Hub(path, None, None if of_split else split)
+        paths = item.dataset(key, name, hub, "name", "split", within or [str(folder)])
+        return SourceEntry(name, paths, **options)
     if folder:
-        item.report("data_dir", "which folder of the dataset is read is lost: say data_files")
+        item.report("data_dir", "the folder within the dataset is lost: set data_files")
     split = None if of_split else plain_split(item, "split", split) or "train"
-    place = Hub(path, item.text("name"), split, tuple(files))
-    name = names.of(place.short)
-    return SourceEntry(name, place_of(item, "path", name, place, "name", "split"), **options)
+    hub = Hub(path, item.text("name"), split, tuple(files))
+    name = names.of(hub.short)
+    return SourceEntry(name, paths_of(item, "path", name, hub, "name", "split"), **options)
 
 
 def _data_files(item: Section) -> list[str]:
-    """Files of a dataset: a text, a list, or those of the split that is read."""
-    given = item.peek("data_files")
-    if not isinstance(given, dict):
+    """Return the files of a dataset: one text, a list, or those of the selected split."""
+    setting = item.peek("data_files")
+    if not isinstance(setting, dict):
         return item.texts("data_files")
     split = str(item.peek("split") or "train")
     part = item.part("data_files")
@@ -192,21 +188,21 @@ def _data_files(item: Section) -> list[str]:
 
 
 def plain_split(item: Section, key: str, split: str | None) -> str | None:
-    """The split of a hub's dataset; what names several, or a part of one, is reported."""
+    """Return the split of a hub dataset; report several splits, or a part of one."""
     if split is None or re.fullmatch(r"\w+(\.\w+)*", split):
         return split
-    item.report(key, f"{split!r} is more than one split, or a part of it: say slice")
+    item.report(key, f"{split!r} is more than one split, or a part of one: set slice")
     return (re.match(r"\w+", split) or [None])[0]
 
 
-def place_of(
-    item: Section, key: str, name: str, place: Hub, config: str, split: str
+def paths_of(
+    item: Section, key: str, name: str, hub: Hub, config: str, split: str
 ) -> tuple[str, ...]:
-    """Files that are named, or a dataset of the hub."""
-    given = place.name
-    beside = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
-    local = [f"{given.rstrip('/')}/{file}" for file in place.files] or [given] if beside else []
-    return item.dataset(key, name, place, config, split, local)
+    """Return the paths of named files, or of a hub dataset."""
+    setting = hub.name
+    is_local = setting.endswith(FILES) or setting.startswith((".", "/", "~")) or "://" in setting
+    local = [f"{setting.rstrip('/')}/{file}" for file in hub.files] or [setting] if is_local else []
+    return item.dataset(key, name, hub, config, split, local)
 
 
 def _named(top: Section, names: Names) -> SourceEntry:
@@ -214,17 +210,17 @@ def _named(top: Section, names: Names) -> SourceEntry:
         (key for key in ("dataset_train_split", "dataset_split") if top.has(key)),
         "dataset_train_split",
     )
-    place = Hub(
+    hub = Hub(
         top.text("dataset_name") or "",
         top.text("dataset_config"),
         plain_split(top, key, top.text(key)) or "train",
     )
-    name = names.of(place.short)
-    return SourceEntry(name, place_of(top, "dataset_name", name, place, "dataset_config", key))
+    name = names.of(hub.short)
+    return SourceEntry(name, paths_of(top, "dataset_name", name, hub, "dataset_config", key))
 
 
 def _test_split(top: Section) -> Splitting | None:
-    """The share of all datasets together that TRL holds out."""
+    """Return the share of the combined datasets that TRL holds out."""
     size = top.number("test_split_size")
     if not size:
         return None
@@ -233,6 +229,6 @@ def _test_split(top: Section) -> Splitting | None:
         return None
     top.note(
         "test_split_size",
-        "this share of every source is held out, by a hash; TRL draws other samples",
+        "this share of every source is held out by hash; TRL draws other samples",
     )
     return Splitting(size)

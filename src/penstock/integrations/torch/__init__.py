@@ -1,7 +1,7 @@
-"""For those who stay on torch's `DataLoader`, torchdata's `StatefulDataLoader` or its nodes.
+"""Adapters for torch's `DataLoader`, and torchdata's `StatefulDataLoader` and nodes.
 
-A `penstock.Loader` takes the place of all three; these hand them its stream, in its order, with any
-number of workers.
+A `penstock.Loader` replaces all three. Users who keep them get its stream here, in its order, with
+any number of workers.
 """
 
 from .iterable import IterableDataset

@@ -1,5 +1,4 @@
-"""Any pipeline as an iterable dataset of torch's: the workers of a `DataLoader` take its items in
-turn."""
+"""A pipeline as an iterable dataset of torch, split item by item between workers."""
 
 from __future__ import annotations
 
@@ -27,33 +26,33 @@ except ImportError:
 _torch = cast("Any", torch)  # without torch the checker knows none of its types
 _Iterable: type[Any] = cast("Any", data).IterableDataset
 
-_MOST = 1024  # workers
+_MAX_WORKERS = 1024
 
 
 class IterableDataset(_Iterable):
-    """What a `Loader` gives, in its order, through `DataLoader` or `StatefulDataLoader` with any
-    number of workers.
+    """Yield the items of a `Loader`, in its order, through a torch `DataLoader`.
 
-    A `DataLoader` takes items of its workers in turn, so worker `w` of `n` gives items `w`, `w +
-    n`, ... of the rank's stream. Every `for` is the next pass. Batch in the pipeline, and give
-    `batch_size=None`: what `DataLoader` batches itself depends on its number of workers.
+    `StatefulDataLoader` works too, and any number of workers yields the same stream. A `DataLoader`
+    takes items from its workers in turn, so worker `w` of `n` yields items `w`, `w + n`, ... of the
+    rank's stream. Every `for` is the next pass. Batch in the pipeline, and pass `batch_size=None`:
+    batches made by `DataLoader` depend on its number of workers.
 
-    A pipeline with positions is shared out. Of one without them (filter, pack of unknown lengths
-    and the like) every worker goes through all that its rank gives, for what comes next depends on
-    it; there `Loader(workers=n)` is faster.
+    An indexed pipeline is divided between workers. A pipeline without positions (filter, pack of
+    unknown lengths and similar) is computed by every worker in full, since each item depends on the
+    previous ones; there `Loader(workers=n)` is faster.
 
     Args:
-        dataset: what to iterate over.
-        rank: which share is ours, as in `Loader`; found in the process that makes this, not in its
-            workers.
-        world_size: how many shares there are.
-        mesh: in the place of both, a torch `DeviceMesh` or `ProcessGroup`.
+        dataset: the dataset to iterate over.
+        rank: rank of this process, as in `Loader`; detected in the process that makes this object,
+            not in its workers.
+        world_size: number of ranks.
+        mesh: a torch `DeviceMesh` or `ProcessGroup`, in place of rank and world_size.
         lanes: as in `Loader`.
         remainder: as in `Loader`.
 
     Raises:
-        ConfigError: for a second `for` over a dataset that never ends, and for ranks found here
-            where Accelerate shares out as well.
+        ConfigError: for a second `for` over an endless dataset, and for detected ranks if
+            Accelerate shards too.
 
     >>> import penstock as ps
     >>> from torch.utils.data import DataLoader
@@ -74,14 +73,13 @@ class IterableDataset(_Iterable):
         remainder: Remainder = "drop",
     ) -> None:
         self._rank, self._world_size = place_of(rank, world_size, mesh)
-        self._found = rank is None and mesh is None
-        require_one_sharder(self._found, self._world_size)
+        self._detected = rank is None and mesh is None
+        require_one_sharder(self._detected, self._world_size)
         self._dataset, self._lanes = dataset, lanes
         self._remainder: Remainder = remainder
-        # The pass that each worker begins next, in memory that they share: most end with their
-        # pass.
-        self._passes = _torch.zeros(_MOST, dtype=_torch.int64).share_memory_()
-        self._loader()  # what cannot be is refused here, not in a worker
+        # The next pass of each worker, in shared memory: most workers end with their pass.
+        self._passes = _torch.zeros(_MAX_WORKERS, dtype=_torch.int64).share_memory_()
+        self._loader()  # raise configuration errors here, not in a worker
 
     def _loader(self) -> Loader:
         return Loader(
@@ -97,10 +95,10 @@ class IterableDataset(_Iterable):
         return len(self._loader())
 
     def __iter__(self) -> Iterator[Any]:
-        require_one_sharder(self._found, self._world_size)
+        require_one_sharder(self._detected, self._world_size)
         turn, turns = worker() or (0, 1)
-        if turns > _MOST:
-            raise ConfigError(f"{turns} workers of a DataLoader: {_MOST} at most")
+        if turns > _MAX_WORKERS:
+            raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
         flow = going_on(self._dataset.flow, self._world_size, self._remainder, None)
         setting = Setting(
             self._rank, self._world_size, self._lanes, remainder=self._remainder, turn=turn, turns=turns
@@ -108,20 +106,19 @@ class IterableDataset(_Iterable):
         session = Session(self._dataset.compiled.of(flow), setting, None)
         if turn == 0:
             session.warn_of_lanes()
-        return _Turns(session, self._passes[turn])
+        return _WorkerItems(session, self._passes[turn])
 
 
-class _Turns(Iterator[Any]):
-    """One worker's items of a pass, with a state."""
+class _WorkerItems(Iterator[Any]):
+    """Items of one worker in a pass, with a state."""
 
     def __init__(self, session: Session, passes: Any) -> None:
         self._session, self._passes = session, passes
         epoch = int(passes)
         if epoch and endless(session.base):
             raise ConfigError(
-                "a second `for` over a dataset that never ends would begin again: make it one "
-                "`for`, or give the "
-                "dataset passes with .limit(n)"
+                "a second `for` over an endless dataset would begin again: use one `for`, or end "
+                "each pass with .limit(n)"
             )
         passes += 1
         if epoch:
@@ -131,20 +128,20 @@ class _Turns(Iterator[Any]):
         return self._session.out.next()
 
     @property
-    def _turn(self) -> list[int]:
+    def _worker(self) -> list[int]:
         return [self._session.setting.turn, self._session.setting.turns]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this worker stands, after the last item it gave."""
-        return {"worker": self._turn, "run": self._session.state()}
+        """Return the state of this worker after the last item it yielded."""
+        return {"worker": self._worker, "run": self._session.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go where a state of the same worker says."""
-        if state["worker"] != self._turn:
+        """Restore a state of the same worker."""
+        if state["worker"] != self._worker:
             raise StateError(
-                "the state is that of worker {} of {}, and this is worker {} of {}: go on with the "
-                "same number of "
-                "workers".format(*state["worker"], *self._turn)
+                "the state belongs to worker {} of {}, "
+                "but this is worker {} of {}: resume with "
+                "the same number of workers".format(*state["worker"], *self._worker)
             )
         self._session.load(state["run"], "error")
         self._passes.fill_(self._session.epoch + 1)

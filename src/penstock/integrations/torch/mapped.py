@@ -1,5 +1,4 @@
-"""A pipeline with positions as a map-style dataset of torch's, and the sampler that goes through
-its steps."""
+"""A pipeline with positions as a map-style dataset of torch, and a sampler of its steps."""
 
 from __future__ import annotations
 
@@ -27,24 +26,22 @@ _Sampler: type[Any] = _data.Sampler
 
 
 class MapDataset(_Mapped):
-    """The items of a rank by their step: `data[n]` is what its `Loader` gives at step `n`, counted
-    over all passes.
+    """Index the items of a rank by step: `data[n]` is the item of its `Loader` at step `n`.
 
-    Use it with its `Sampler`: the workers of a `DataLoader` then compute any step, and where the
-        run stands is
-    a number. Every process opens files of its own, when it is first asked.
+    Steps count over all passes. Use it with its `Sampler`: the workers of a `DataLoader` then
+    compute any step, and the position of the run is a number. Every process opens its own files on
+    first access.
 
     Args:
-        dataset: what to read; it has positions.
-        rank: which share is ours, as in `Loader`; found in the process that makes this, not in its
-            workers.
-        world_size: how many shares there are.
-        mesh: in the place of both, a torch `DeviceMesh` or `ProcessGroup`.
-        remainder: what becomes of rows that are no whole step of several ranks: left out, or filled
-            up.
+        dataset: an indexed dataset.
+        rank: rank of this process, as in `Loader`; detected in the process that makes this object,
+            not in its workers.
+        world_size: number of ranks.
+        mesh: a torch `DeviceMesh` or `ProcessGroup`, in place of rank and world_size.
+        remainder: "drop" or "pad" the last rows, if they do not fill a step of all ranks.
 
     Raises:
-        IndexedError: for a dataset without positions (filter and the like) or without an end.
+        IndexedError: for a dataset without positions (filter and similar) or without an end.
 
     >>> import penstock as ps
     >>> from penstock.integrations.torch import MapDataset
@@ -70,13 +67,13 @@ class MapDataset(_Mapped):
         self._dataset = dataset
         self._remainder: Remainder = remainder
         self._rank, self._world_size = place_of(rank, world_size, mesh)
-        self._found = rank is None and mesh is None
-        require_one_sharder(self._found, self._world_size)
+        self._detected = rank is None and mesh is None
+        require_one_sharder(self._detected, self._world_size)
         self._opened: tuple[int, Loader] | None = None
 
     @property
     def _loader(self) -> Loader:
-        """This process's own."""
+        """The loader of this process."""
         if self._opened is None or self._opened[0] != process():
             self._opened = process(), self._new_loader()
         return self._opened[1]
@@ -92,17 +89,22 @@ class MapDataset(_Mapped):
             return loader.state_dict()
 
     def require_same(self, first: Mapping[str, Any]) -> None:
-        """Raise `StateError` if `first_state` of another dataset describes other data or other
-        steps."""
+        """Raise `StateError` if the first state of another dataset has other data or steps.
+
+        Args:
+            first: the first state of the other dataset.
+
+        Raises:
+            StateError: if data or steps differ.
+        """
         with self._new_loader() as loader:
             mine = loader.state_dict()
             loader.load_state_dict(first)
         if first["records"] != mine["records"]:
             raise StateError(
-                "the state of a Sampler counts steps of other ranks or rows: use as many ranks, "
-                "the same batch and "
-                "remainder, or penstock.integrations.torch.IterableDataset, which resumes on any "
-                "ranks"
+                "the state of this Sampler counts steps of other ranks or rows: use the same "
+                "world size, batch and remainder, or penstock.integrations.torch.IterableDataset, "
+                "which resumes on any world size"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,28 +117,27 @@ class MapDataset(_Mapped):
         return self.__getitems__([step])[0]
 
     def __getitems__(self, steps: Sequence[int]) -> list[Any]:
-        """The items of many steps; such as follow one another are read together."""
-        require_one_sharder(self._found, self._world_size)
-        loader, found, expected = self._loader, list[Any](), -1
+        """Return the items of several steps; consecutive steps are read together."""
+        require_one_sharder(self._detected, self._world_size)
+        loader, rows, expected = self._loader, list[Any](), -1
         items = iter(loader)
         for step in steps:
             if step != expected:
                 loader._seek(step, counted=False)  # pyright: ignore[reportPrivateUsage]
-            found.append(next(items))
+            rows.append(next(items))
             expected = -1 if (step + 1) % len(self) == 0 else step + 1
-        return found
+        return rows
 
 
 class Sampler(_Sampler):
-    """The steps of a `MapDataset` in order, pass after pass: every `for` is the next one.
+    """Yield the steps of a `MapDataset` in order; every `for` is the next pass.
 
-    `StatefulDataLoader` saves where it stands. A `DataLoader` asks for steps ahead of those it
-    gave, so
-    there go on from the step that was trained: `Sampler(data, start=trained)`.
+    `StatefulDataLoader` saves its state. A `DataLoader` requests steps ahead of training, so there
+    resume from the last trained step: `Sampler(data, start=trained)`.
 
     Args:
-        data: the dataset whose steps these are.
-        start: the step to begin with, counted over all passes.
+        data: the dataset whose steps to yield.
+        start: the first step, counted over all passes.
 
     Raises:
         ConfigError: for a start below 0.
@@ -164,18 +165,23 @@ class Sampler(_Sampler):
             yield step
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step that comes next, and what tells the data and the rows of a step."""
+        """Return the next step, and a fingerprint of the data and of the rows of a step."""
         if self._first is None:
             self._first = self._data.first_state()
         return {"step": self._next, "run": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with the step that a state names.
+        """Continue with the step of a state.
+
+        Args:
+            state: the return value of `state_dict()`.
 
         Raises:
-            StateError: for the state of other data, or of steps of other rows.
+            StateError: for a state of other data, or of steps of other rows.
         """
         if not isinstance(cast(Any, state), Mapping) or not {"step", "run"} <= state.keys():
-            raise StateError("this is no state of a penstock.integrations.torch.Sampler")
+            raise StateError(
+                "this is not a state of penstock.integrations.torch.Sampler: load one that it saved"
+            )
         self._data.require_same(state["run"])
         self._next = self._start = whole(state["step"], "a state's step={}")

@@ -1,4 +1,4 @@
-"""A loader as a node of torchdata's."""
+"""A loader as a node of torchdata."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ _Base: type[Any] = cast("Any", nodes).BaseNode
 
 
 class LoaderNode(_Base):
-    """What a loader gives, as the first of a chain of torchdata nodes; every reset begins the next
-    pass.
+    """Serve a loader as the first node of a torchdata chain; every reset begins the next pass.
 
-    The state is the loader's, so it goes on with any number of its workers.
+    The state is the loader's, so it loads on any number of its workers.
 
     Args:
-        loader: a `penstock.Loader`, with workers if it is to have some.
+        loader: a `penstock.Loader`, with workers if wanted.
 
     >>> import penstock as ps
     >>> from torchdata.nodes import Loader as Chain
@@ -37,10 +36,10 @@ class LoaderNode(_Base):
         self._loader = loader
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Begin, where a state says or with the next pass.
+        """Begin at a state, or with the next pass.
 
         Args:
-            initial_state: what `get_state()` returned.
+            initial_state: the return value of `get_state()`.
         """
         super().reset(initial_state)  # pyright: ignore[reportUnknownMemberType]
         if initial_state is not None:
@@ -48,9 +47,9 @@ class LoaderNode(_Base):
         self._items = iter(self._loader)
 
     def next(self) -> Any:
-        """The next item."""
+        """Return the next item."""
         return next(self._items)
 
     def get_state(self) -> dict[str, Any]:
-        """The state of the loader, after the last item it gave."""
+        """Return the state of the loader after its last item."""
         return self._loader.state_dict()

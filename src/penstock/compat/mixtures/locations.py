@@ -1,4 +1,4 @@
-"""Local places of the data of a foreign file, and the names of its sources."""
+"""Local locations of the data of a foreign file, and names of its sources."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MAPPED = "download it and say where it is with files ({}=PATH)"
+MAPPED = "download it, and give its location with files ({}=PATH)"
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset of the Hugging Face hub, and what of it."""
+    """A dataset of the Hugging Face hub: its configuration, split and files."""
 
     name: str
     config: str | None = None
@@ -21,32 +21,30 @@ class Hub:
 
     @property
     def part(self) -> str:
-        """Its configuration and split, where they are named, as the folders of its Parquet files on
-        the hub."""
+        """The suffix for configuration and split: folders of Parquet files on the hub."""
         if not self.config and self.split in (None, "train"):
             return ""
         return f"@~parquet/{self.config or '*'}/{self.split or 'train'}"
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The URL on the hub."""
+        """The URLs on the hub."""
         if self.files:
             return tuple(f"hf://datasets/{self.name}/{file}" for file in self.files)
         return (f"hf://datasets/{self.name}{self.part}",)
 
     @property
     def short(self) -> str:
-        """The name of a source made of it."""
-        own = self.split if self.split != "train" else None
-        return "-".join(filter(None, (self.name.rsplit("/", 1)[-1], self.config, own)))
+        """The name of a source for this dataset."""
+        split = self.split if self.split != "train" else None
+        return "-".join(filter(None, (self.name.rsplit("/", 1)[-1], self.config, split)))
 
 
 class Files:
-    """Local places of data: by the name of a source, of a dataset on a hub, or by how a path or URL
-    begins (`FROM/`).
+    """Local locations of data, by source name, hub dataset or path prefix (`FROM/`).
 
     >>> files = Files({"code": "/data/code", "gs://bucket/": "/mnt/bucket", "*": "/data/{name}"})
-    >>> files.of("code"), files.of("web"), files.moved("gs://bucket/a/*.parquet"), files.moved("a.jsonl")
+    >>> files.of("code"), files.of("web"), files.local_path("gs://bucket/a/*.parquet"), files.local_path("a.jsonl")
     ('/data/code', '/data/web', '/mnt/bucket/a/*.parquet', None)
     """
 
@@ -55,24 +53,28 @@ class Files:
 
     def of(self, name: str) -> str | None:
         key = name if name in self._rules else "*"
-        return None if (to := self._found(key)) is None else _absolute(to.replace("{name}", name))
+        return (
+            None
+            if (location := self._use_rule(key)) is None
+            else _absolute(location.replace("{name}", name))
+        )
 
-    def moved(self, path: str) -> str | None:
-        """Return the local place of a path or URL, by its longest known prefix."""
-        known = [
+    def local_path(self, path: str) -> str | None:
+        """Return the local location of a path or URL, by its longest known prefix."""
+        prefixes = [
             key
             for key in self._rules
             if key == path or (key.endswith("/") and path.startswith(key))
         ]
-        if not known:
+        if not prefixes:
             return None
-        key = max(known, key=len)
-        return _absolute(f"{str(self._found(key)).rstrip('/')}/{path[len(key) :]}".rstrip("/"))
+        key = max(prefixes, key=len)
+        return _absolute(f"{str(self._use_rule(key)).rstrip('/')}/{path[len(key) :]}".rstrip("/"))
 
     def unused(self) -> list[str]:
         return sorted(self._rules.keys() - self._used)
 
-    def _found(self, key: str) -> str | None:
+    def _use_rule(self, key: str) -> str | None:
         self._used.add(key)
         return self._rules.get(key)
 
@@ -82,7 +84,7 @@ def _absolute(path: str) -> str:
 
 
 class Names:
-    """Names for sources: different from each other, and such as a mixture file takes.
+    """Unique names for sources, valid in a mixture file.
 
     >>> names = Names()
     >>> [names.of(name) for name in ("code", "code", "a/b", "+x")]
@@ -92,17 +94,17 @@ class Names:
     def __init__(self) -> None:
         self._used: set[str] = set()
 
-    def of(self, wanted: str) -> str:
-        name = re.sub(r"[/\s]+", "-", wanted).lstrip("+-.") or "source"
+    def of(self, name_wanted: str) -> str:
+        name = re.sub(r"[/\s]+", "-", name_wanted).lstrip("+-.") or "source"
         number = 1
-        while (found := name if number == 1 else f"{name}-{number}") in self._used:
+        while (unique := name if number == 1 else f"{name}-{number}") in self._used:
             number += 1
-        self._used.add(found)
-        return found
+        self._used.add(unique)
+        return unique
 
 
 def name_of_path(path: str) -> str:
-    """The last part of a path without its extensions; the folder where the last part is a pattern.
+    """Return the last part of a path without extensions, or the folder of a pattern.
 
     >>> name_of_path("/data/coco"), name_of_path("web/part-*.jsonl.gz"), name_of_path("notes.txt")
     ('coco', 'web', 'notes')
