@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ..engine.base.machine import is_unresolved
 from ..engine.base.urls import redacted, scheme_of
-from ..errors import ConfigError
+from ..errors import ConfigError, install_command
 from .client import Answer, Denied, Found, Gone, Later, UnresolvedHost, judged
 
 EXTRAS = {
@@ -32,9 +32,7 @@ class GeneralClient:
         scheme = scheme_of(url)
         extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
-            raise ImportError(
-                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'"
-            )
+            raise ImportError(f"reading {scheme}:// needs a package more: {install_command(extra)}")
         fsspec: Any = importlib.import_module("fsspec")
         try:
             self._fs, path = cast(
@@ -45,8 +43,7 @@ class GeneralClient:
             )
         except ImportError as error:
             raise ImportError(
-                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' "
-                f"({error})"
+                f"reading {scheme}:// needs a package more: {install_command(extra)} ({error})"
             ) from None
         except ValueError as error:
             raise ConfigError(f"{url}: {redacted(str(error))}") from None
