@@ -14,7 +14,7 @@ help:
 	@echo "make demo           mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test           the quick tests, docstrings, docs code blocks and examples: about 6 minutes on 2 cores"
 	@echo "make test-all       every test, also those marked slow: processes, kills, clusters, trainers"
-	@echo "make check          ruff, pyright, the rules of the source tree"
+	@echo "make check          ruff, pyright, the rules of the source tree, the words of names and docs"
 	@echo "make docs           the documentation; warnings are errors"
 	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, if there is one"
 	@echo "make nightly        soak, formats, oldest, pythons, bench: what the gate, .ci/run, has no time for"
@@ -60,6 +60,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python tools/words.py
 	$(PYTEST) tests/test_house.py
 
 docs: $(VENV)/.dev

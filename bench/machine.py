@@ -37,6 +37,15 @@ def memory_gb() -> float:
 
 
 def version(name: str) -> str | None:
+    """Return the installed version of a distribution, or `None`.
+
+    For Penstock it is the version of the code that runs: a checkout may not be installed at all.
+    """
+    import penstock
+    from penstock.errors import DISTRIBUTION
+
+    if name == DISTRIBUTION:
+        return penstock.__version__
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Mixing as EasyData's documentation shows it, with a state: only the import differs. Needs `penstock[hf]`."""
+"""Mixing as EasyData's documentation shows it, with a state: only the import differs. Needs `penstock-data[hf]`."""
 
 from collections import Counter
 from itertools import islice

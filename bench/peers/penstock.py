@@ -6,7 +6,7 @@ from ..held import Held
 from ..table import Peer
 from ..work import Docs, Mixed, plus_one
 
-PEER = Peer("penstock", needs=("penstock", "numpy", "pyarrow"), imports="penstock")
+PEER = Peer("penstock", needs=("penstock-data", "numpy", "pyarrow"), imports="penstock")
 
 
 @PEER.row("overhead", "from_sequence, shuffle, map, batch", quick=True)

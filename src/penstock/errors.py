@@ -6,6 +6,9 @@ import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 
+# The name on the package index; the import is `penstock`. pyproject.toml repeats it.
+DISTRIBUTION = "penstock-data"
+
 _HEAD, _TAIL = 1400, 600
 
 
@@ -206,6 +209,15 @@ def _shorten(text: str) -> str:
     )
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of this distribution.
+
+    >>> install_command("zstd")
+    "pip install 'penstock-data[zstd]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> ImportError:
     """Return the error for a missing optional package; it names the extra to install.
 
@@ -214,4 +226,4 @@ def missing_extra(package: str, extra: str, purpose: str) -> ImportError:
         extra: the extra of Penstock that installs it.
         purpose: the feature that needs the package.
     """
-    return ImportError(f"{purpose} needs the package {package!r}: pip install 'penstock[{extra}]'")
+    return ImportError(f"{purpose} needs the package {package!r}: {install_command(extra)}")

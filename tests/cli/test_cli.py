@@ -213,7 +213,7 @@ def test_index_refuses_what_is_not_there(tmp_path: Path) -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
     monkeypatch.delitem(sys.modules, "penstock.cli.app", raising=False)
-    with pytest.raises(SystemExit, match=r"pip install 'penstock\[cli\]'"):
+    with pytest.raises(SystemExit, match=r"pip install 'penstock-data\[cli\]'"):
         penstock.cli.main()
 
 
@@ -225,7 +225,7 @@ def test_the_demo_without_tokenizers_names_its_extra(
         monkeypatch.delitem(sys.modules, name, raising=False)
     done = RUNNER.invoke(app, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 2
-    assert "pip install 'penstock[demo]'" in done.output
+    assert "pip install 'penstock-data[demo]'" in done.output
 
 
 def test_help_groups_the_commands_with_one_plain_line_each() -> None:

@@ -337,7 +337,9 @@ def test_without_jax_the_loader_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
     )
-    assert "Loader(to='jax') needs the package 'jax': pip install 'penstock[jax]'" in done.stderr
+    assert (
+        "Loader(to='jax') needs the package 'jax': pip install 'penstock-data[jax]'" in done.stderr
+    )
 
 
 def test_durations_stay_arrays_of_numpy() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ..engine.base.machine import is_unresolved
 from ..engine.base.urls import redacted, scheme_of
-from ..errors import ConfigError
+from ..errors import ConfigError, install_command
 from .client import (
     Answer,
     NotFound,
@@ -46,7 +46,7 @@ class FsspecClient:
         extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
             raise ImportError(
-                f"reading {scheme}:// needs another package: pip install 'penstock[{extra}]'"
+                f"reading {scheme}:// needs another package: {install_command(extra)}"
             )
         fsspec: Any = importlib.import_module("fsspec")
         try:
@@ -58,7 +58,7 @@ class FsspecClient:
             )
         except ImportError as error:
             raise ImportError(
-                f"reading {scheme}:// needs another package: pip install 'penstock[{extra}]' "
+                f"reading {scheme}:// needs another package: {install_command(extra)} "
                 f"({error})"
             ) from None
         except ValueError as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ....errors import ConfigError, DataError
+from ....errors import ConfigError, DataError, install_command
 from ....stores import Reach
 from ...base.rows import Rows
 from ...streams.job import Done, Grouping, Job
@@ -242,5 +242,5 @@ def _ray() -> Any:
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError("executor='ray' needs Ray: pip install 'penstock[ray]'") from None
+        raise ConfigError(f"executor='ray' needs Ray: {install_command('ray')}") from None
     return ray

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from ....errors import ConfigError
+from ....errors import ConfigError, install_command
 from ...streams.step import Failed
 
 INLINE = 1 << 14
@@ -212,7 +212,7 @@ def _by_value() -> Any:
         import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
         raise ConfigError(
-            "executor='processes' needs cloudpickle: pip install 'penstock[processes]'"
+            f"executor='processes' needs cloudpickle: {install_command('processes')}"
         ) from None
     return cloudpickle.Pickler
 
