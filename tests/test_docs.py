@@ -1,6 +1,10 @@
-"""The code in the README and in the docs runs, page by page, and a value written beside an expression is what it gives.
+"""The code in the README and in the docs runs, page by page, and shows what it gives.
 
-Every page runs in a folder of its own with a little data in `data/`:
+A comment after a bare expression is its value. A block `output` is what the block before it prints. A block with a
+title is a file. On the pages that make their own data (`SELF_CONTAINED`), commands of `penstock` run too, and every
+printed line is shown; `...` stands for any text.
+
+Every other page runs in a folder of its own with a little data in `data/`:
 
 - `data/code/*.parquet`: 2 files, 60 rows of `text` and `path`
 - `data/text/*.jsonl.gz`: 2 files, 90 rows of `text`
@@ -10,10 +14,16 @@ Every page runs in a folder of its own with a little data in `data/`:
 from __future__ import annotations
 
 import ast
+import contextlib
+import doctest
 import gzip
 import io
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +36,18 @@ import pytest
 from helpers import imports_a_framework, slow_if
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SELF_CONTAINED = {
+    ROOT / "README.md",
+    DOCS / "quickstart.md",
+    DOCS / "operations.md",
+    DOCS / "troubleshooting.md",
+    *(DOCS / "tasks").glob("*.md"),
+}
 FENCE = re.compile(r"^```(.*)$")
-LANGUAGES = {"python", "text", "json", "console", "toml", "yaml"}
+TITLE = re.compile(r'title="([^"]+)"')
+LANGUAGES = {"python", "text", "json", "console", "toml", "yaml", "output", "mermaid"}
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
@@ -72,54 +91,87 @@ def run(code: str, names: dict[str, Any], where: str, first: int) -> None:
             exec(compile(ast.Module([node], []), where, "exec"), names)
 
 
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder the pages are run in."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def require_equal_output(shown: str, printed: str, where: str) -> None:
+    """Compare what a page shows with what its code printed; `...` stands for any text."""
+    shown, printed = (
+        "".join(line.rstrip() + "\n" for line in text.strip().splitlines())
+        for text in (shown, printed)
+    )
+    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), (
+        f"{where}: the page shows\n{shown}\nit is\n{printed}"
+    )
+
+
+def run_commands(session: str, where: str) -> None:
+    """Run the commands of `penstock` in a console session, and compare what they print."""
+    for command, shown in re.findall(r"^\$ (penstock .*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
+        completed = subprocess.run(
+            [sys.executable, "-m", "penstock", *shlex.split(command, comments=True)[1:]],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PENSTOCK_PROGRESS": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        require_equal_output(shown, completed.stdout, f"{where}: {command}")
+
+
+def make_data(folder: Path) -> None:
+    """Write the data that pages of the guide read."""
     for name in ("data/code", "data/text"):
-        (tmp_path / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
     for part in range(2):
         rows = [
             {"text": f"def f{i}():\n    return {i}\n" * (1 + i % 5), "path": f"f{i}.py"}
             for i in range(30)
         ]
         pq.write_table(
-            pa.Table.from_pylist(rows),
-            tmp_path / f"data/code/part-{part}.parquet",
-            row_group_size=10,
+            pa.Table.from_pylist(rows), folder / f"data/code/part-{part}.parquet", row_group_size=10
         )
-        with gzip.open(
-            tmp_path / f"data/text/part-{part}.jsonl.gz", "wt", encoding="utf-8"
-        ) as file:
+        with gzip.open(folder / f"data/text/part-{part}.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(
                 json.dumps({"text": f"Page {i}. " * (1 + i % 7)}) + "\n" for i in range(45)
             )
     pairs = [{"instruction": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(40)]
     table = pa.Table.from_pylist(pairs)
     with (
-        pa.OSFile(str(tmp_path / "data/pairs.arrow"), "wb") as sink,
+        pa.OSFile(str(folder / "data/pairs.arrow"), "wb") as sink,
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table, max_chunksize=16)
-    return tmp_path
 
 
 def case(page: Path) -> Any:
     """A page, marked slow if it imports a framework."""
     code = "\n".join(code for _, language, code in blocks(page) if language == "python")
-    return pytest.param(page, id=page.stem, marks=slow_if(imports_a_framework(code)))
+    name = page.relative_to(DOCS).with_suffix("").as_posix() if DOCS in page.parents else page.stem
+    return pytest.param(page, id=name, marks=slow_if(imports_a_framework(code)))
 
 
 @pytest.mark.parametrize("page", [case(page) for page in PAGES])
-def test_page_runs(page: Path, data: Path) -> None:
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    if page not in SELF_CONTAINED:
+        make_data(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    for first, language, code in blocks(page):
-        assert language in LANGUAGES, (
-            f"{page.name}, line {first - 1}: say what the block is: {sorted(LANGUAGES)}"
-        )
+    printed = ""
+    for first, info, code in blocks(page):
+        language, where = info.split(" ")[0], f"{page.name}, line {first}"
+        assert language in LANGUAGES, f"{where}: say what the block is: {sorted(LANGUAGES)}"
+        if title := TITLE.search(info):
+            Path(title.group(1)).write_text(code, encoding="utf-8")
+        elif language == "output":
+            require_equal_output(code, printed, where)
+            printed = ""
+        elif page in SELF_CONTAINED:
+            assert not printed, f"{where}: the block before it prints, show it in a block `output`"
         if language == "python":
-            run(code, names, page.name, first)
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                run(code, names, page.name, first)
+            printed = output.getvalue()
+        elif language == "console" and page in SELF_CONTAINED:
+            run_commands(code, where)
+    assert not printed or page not in SELF_CONTAINED, f"{page.name}: show what the last block prints"
 
 
 def test_a_wrong_value_is_found() -> None:
@@ -128,13 +180,19 @@ def test_a_wrong_value_is_found() -> None:
         run("x = 2\n\nx + 1  # 4\n", {}, "here", 10)
 
 
+def test_a_wrong_output_is_found() -> None:
+    require_equal_output("a\n...\nd", "a\nb\nc\nd\n", "here")
+    with pytest.raises(AssertionError, match="here: the page shows"):
+        require_equal_output("a", "b", "here")
+
+
 def test_promises_name_tests_that_exist() -> None:
-    named = re.findall(
-        r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")
-    )
-    assert len(named) > 10
-    for test, file in named:
-        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (
+    text = (DOCS / "promises.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", text)
+    assert sum(bool(test) for _, test in tests) > 10
+    for file, test in tests:
+        assert (ROOT / file).exists(), f"there is no {file}"
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (
             f"there is no {test} in {file}"
         )
 
