@@ -104,7 +104,9 @@ def require_equal_output(shown: str, printed: str, where: str) -> None:
 
 def run_commands(session: str, where: str) -> None:
     """Run the commands of `penstock` in a console session, and compare what they print."""
-    for command, shown in re.findall(r"^\$ (penstock .*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
+    for command, shown in re.findall(
+        r"^\$ (penstock .*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE
+    ):
         completed = subprocess.run(
             [sys.executable, "-m", "penstock", *shlex.split(command, comments=True)[1:]],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PENSTOCK_PROGRESS": "0"},
@@ -141,10 +143,11 @@ def make_data(folder: Path) -> None:
 
 
 def case(page: Path) -> Any:
-    """A page, marked slow if it imports a framework."""
+    """A page, marked slow if it imports a framework or begins a cluster."""
     code = "\n".join(code for _, language, code in blocks(page) if language == "python")
+    is_slow = imports_a_framework(code) or 'executor="ray"' in code
     name = page.relative_to(DOCS).with_suffix("").as_posix() if DOCS in page.parents else page.stem
-    return pytest.param(page, id=name, marks=slow_if(imports_a_framework(code)))
+    return pytest.param(page, id=name, marks=slow_if(is_slow))
 
 
 @pytest.mark.parametrize("page", [case(page) for page in PAGES])
@@ -171,7 +174,9 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             printed = output.getvalue()
         elif language == "console" and page in SELF_CONTAINED:
             run_commands(code, where)
-    assert not printed or page not in SELF_CONTAINED, f"{page.name}: show what the last block prints"
+    assert not printed or page not in SELF_CONTAINED, (
+        f"{page.name}: show what the last block prints"
+    )
 
 
 def test_a_wrong_value_is_found() -> None:
