@@ -281,7 +281,9 @@ def index_that_claims_much(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    sidecar.write(sidecar.index_path(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False)
+    sidecar.write(
+        sidecar.index_path(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False
+    )
     whole(path)
 
 

@@ -186,7 +186,9 @@ def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) ->
     times = (tmp_path / "x.parquet").stat().st_mtime_ns
     (tmp_path / "x.parquet").write_bytes(body.replace(b"river", b"rover"))
     os.utime(tmp_path / "x.parquet", ns=(times, times))
-    with pytest.raises(DataError, match=r"x\.parquet.*: bytes 0 to 4,095 changed since the file was indexed"):
+    with pytest.raises(
+        DataError, match=r"x\.parquet.*: bytes 0 to 4,095 changed since the file was indexed"
+    ):
         open_files(tmp_path / "x.parquet").read(np.arange(2))
     kept.unlink()
     assert open_files(tmp_path / "x.parquet").read(np.arange(2))[1]["word"] == "rover"

@@ -118,7 +118,10 @@ def _open_dataset(
     if not first.exists():
         raise ConfigError(f"{first}: no such file or folder")
     return _select_columns(
-        ps.from_sequence(file_samples.folder(first) if kind == "files" else file_samples.listed(first)), columns
+        ps.from_sequence(
+            file_samples.folder(first) if kind == "files" else file_samples.listed(first)
+        ),
+        columns,
     )
 
 

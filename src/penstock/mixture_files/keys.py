@@ -197,7 +197,9 @@ PACK = Section(
             Text(METHODS),
             "concat_split cuts documents at row ends; the other methods keep them whole.",
         ),
-        Key("long", Text(("split", "refuse", "truncate")), "Policy for documents longer than a row."),
+        Key(
+            "long", Text(("split", "refuse", "truncate")), "Policy for documents longer than a row."
+        ),
         Key("max_segments", SIZE, "Maximum number of documents per row."),
         Key("features", Items(Text()), "Features to pack; the first one counts the tokens."),
         Key("unpacked", Items(Text()), "Features returned as a list, one entry per document."),

@@ -137,7 +137,7 @@ class RangeMeter:
         return "" if source is None or len(source.paths) < 2 else source.paths[part].name
 
 
-def _copies(source: Filed) -> Ints | None:
+def _copies(source: RowFiles) -> Ints | None:
     """Return for each file the first file with equal content (by size, first and last bytes)."""
     if not 1 < len(source.paths) <= _FILES:
         return None

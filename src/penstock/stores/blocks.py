@@ -178,9 +178,7 @@ class Blocks:
             for number, data in blocks.items():
                 path = self._path(key, number)
                 if path.is_dir():
-                    raise IsADirectoryError(
-                        errno.EISDIR, f"{path} is a folder: delete it"
-                    )
+                    raise IsADirectoryError(errno.EISDIR, f"{path} is a folder: delete it")
                 temporary = path.with_name(f".{path.name}.{machine.process()}.tmp")
                 try:
                     disk.write(temporary, encode_block(path, data))

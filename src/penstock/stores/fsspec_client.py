@@ -58,8 +58,7 @@ class FsspecClient:
             )
         except ImportError as error:
             raise ImportError(
-                f"reading {scheme}:// needs another package: {install_command(extra)} "
-                f"({error})"
+                f"reading {scheme}:// needs another package: {install_command(extra)} ({error})"
             ) from None
         except ValueError as error:
             raise ConfigError(f"{url}: {redacted(str(error))}") from None

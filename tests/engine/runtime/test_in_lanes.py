@@ -201,7 +201,9 @@ def test_a_lane_that_gives_less_than_was_taken_from_it_is_named() -> None:
     again = make()
     again.load_state_dict(state)
     assert len(again.lease(20)) == 10
-    with pytest.raises(ps.StateError, match="item 0:10 was leased, but its lane ends before it now"):
+    with pytest.raises(
+        ps.StateError, match="item 0:10 was leased, but its lane ends before it now"
+    ):
         again.lease(20)
 
 

@@ -78,7 +78,7 @@ class Examples(_BaseExamplesIterable):
         rank, world_size = self.share
         parts = num_shards if self._indexed else min(num_shards, self.num_shards)
         if index >= parts:
-            return type(self)(Dataset(self.node).limit(0).node, 1, (0, 1), self._features)
+            return type(self)(Dataset(self.node).limit(0).flow, 1, (0, 1), self._features)
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
                 f"{self.lanes} lanes cannot be sharded into {world_size * parts}: give "

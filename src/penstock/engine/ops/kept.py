@@ -58,7 +58,10 @@ def _origin(text: bytes) -> Path | None:
     at = sidecar.cache_folder(Path("/sums") / name, None) / "what.json"
     try:
         if not at.exists() or at.read_bytes() != text:
-            with sidecar.lock_folder(at.parent) as alone, seams.world.disk.create(at, alone) as file:
+            with (
+                sidecar.lock_folder(at.parent) as alone,
+                seams.world.disk.create(at, alone) as file,
+            ):
                 file.write(text)
     except OSError:
         return None
