@@ -9,7 +9,7 @@ from ..dataset import Dataset
 from ..engine.base.hints import chosen, guided, no_dataset
 from ..engine.base.urls import local
 from ..errors import ConfigError, storage
-from ..stores import told
+from ..stores import display_path
 from .build import build
 from .check import parse, parsed
 from .keys import schema
@@ -80,14 +80,14 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
         raise ConfigError(said(_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(
-            f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}"
+            f"{display_path(path)}: nothing is held out; say how much: split: {{held_out: 1%}}"
         )
     try:
-        with storage(told(path)):
+        with storage(display_path(path)):
             return build(model)
     except ConfigError as error:
         found = _errors(lint(path, allow=allow))
-        raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error
+        raise ConfigError(said(found) if found else f"{display_path(path)}: {error}") from error
 
 
 @guided

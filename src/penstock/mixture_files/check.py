@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..engine.base.hints import near
-from ..stores import beside, is_far, located
+from ..stores import beside, is_remote, located
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import BAD, shown
 from .model import (
@@ -224,7 +224,7 @@ class _Check:
             or not self.notes.permits("cache", node, at, "keep a cache on this machine")
         ):
             return None
-        return path if is_far(node.file) else beside(node.file, path)
+        return path if is_remote(node.file) else beside(node.file, path)
 
     def exclude(self, path: str | None, node: Node | None) -> str | None:
         if path is None or node is None:
@@ -241,7 +241,7 @@ class _Check:
         if not on_hub and not self.notes.permits_path(asked, node, "tokenise.tokenizer"):
             return None
         # Of a store a file is meant, by its ending: names on the hub are not asked for there.
-        meant = there.endswith(".json") if is_far(there) else os.path.exists(there)
+        meant = there.endswith(".json") if is_remote(there) else os.path.exists(there)
         settings: dict[str, Any] = {**given, "tokenizer": there if meant else given["tokenizer"]}
         return Tokenising(**settings)
 

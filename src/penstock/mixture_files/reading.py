@@ -18,7 +18,7 @@ from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, N
 from ..engine.base.urls import redacted, scheme_of
 from ..engine.base.yaml import shallow
 from ..errors import ConfigError, StorageError, storage
-from ..stores import beside, is_far, located
+from ..stores import beside, is_remote, located
 
 Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
@@ -97,7 +97,7 @@ class Notes:
     def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
         """Return whether the file of a node may have `what`; a refusal is noted, with the
         remedy."""
-        if grant in self.allow or not is_far(node.file):
+        if grant in self.allow or not is_remote(node.file):
             return True
         remedy = f"if you trust it, allow=[{grant!r}] or --allow {grant} permits that"
         self.error(node, key, f"a mixture file from a URL may not {what}; {remedy}")
@@ -106,7 +106,7 @@ class Notes:
     def permits_path(self, path: str, node: Node, key: str) -> bool:
         """Return whether the file of a node may name a path: one from a URL names stores of the
         network alone."""
-        known = is_far(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
+        known = is_remote(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
         return known or self.permits(
             "local_files", node, key, f"name {path!r}, which may lie on this machine"
         )

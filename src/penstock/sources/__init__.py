@@ -14,7 +14,7 @@ from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
 from ..engine.base.urls import local, spellable
 from ..errors import ConfigError
-from ..stores import Stores, told
+from ..stores import Stores, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, Counts, File, Outline, outline_of
 from .held import Held, Shared
@@ -142,7 +142,7 @@ def _opened(
         source = _open(
             given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked()
         )
-    names, kept = tuple(map(told, given)), None if cache is None else str(cache)
+    names, kept = tuple(map(display_path, given)), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
     source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
     return source

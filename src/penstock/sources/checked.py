@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.base import seams
 from ..engine.base.progress import Progress
-from ..stores import is_far
+from ..stores import is_remote
 from . import sidecar, sums
 from .held import Held, Shared
 from .sums import Sums
@@ -42,7 +42,7 @@ class Checked:
         """As `read` gives them, near the beginning: of a file in a store all that is there is asked
         for at once, and held, as several parts of it are wanted."""
         most = min(HEAD, sidecar.stat(self.path).size)
-        if not is_far(self.path) or start + length > most:
+        if not is_remote(self.path) or start + length > most:
             return self.read(start, length)
         whole: bytes = self._held.get((self.path, "head"), lambda: (1, self.read(0, most)))
         return whole[start : start + length]

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from ..engine.base import seams
 from ..engine.base.progress import Progress
 from ..errors import DataError, missing_extra
-from ..stores import is_far
+from ..stores import is_remote
 from . import sidecar
 from .paths import PACKED
 
@@ -40,7 +40,7 @@ def plain(
     `here`, on this machine, and lies in a store, is copied there too.
     """
     if origin.suffix.lower() not in PACKED:
-        return _fetched(origin, cache, rebuild) if here and is_far(origin) else origin
+        return _fetched(origin, cache, rebuild) if here and is_remote(origin) else origin
     machine = _machine(origin)
 
     def write(file: BinaryIO) -> None:

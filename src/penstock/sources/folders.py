@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..stores import located, told
+from ..stores import display_path, located
 from . import meta
 from .mds_index import shards_of
 from .metadata import is_metadata
@@ -146,7 +146,7 @@ def part(folder: str | Path, split: str) -> Path:
         raise ConfigError(
             f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, "
             "has splits; "
-            f"{told(folder)!r} has none of this name"
+            f"{display_path(folder)!r} has none of this name"
         )
     return found
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
-from ..stores import Range, Stores, is_far
+from ..stores import Range, Stores, is_remote
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
 from .chain import Counts, File
@@ -68,7 +68,7 @@ class Opener(NamedTuple):
         """Begin to fetch the heads of files that lie in a store, which are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead([Range(str(path), 0, checked.HEAD) for path in paths if is_far(path)])
+            store.ahead([Range(str(path), 0, checked.HEAD) for path in paths if is_remote(path)])
 
     def indexed(self, path: Path) -> None:
         """Make what opening a file needs, and what packing it does."""
@@ -77,7 +77,7 @@ class Opener(NamedTuple):
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        if offsets is not None or is_far(path) or not path.is_file():
+        if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat(path)
         try:
@@ -105,7 +105,7 @@ class Opener(NamedTuple):
             )
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
-        if kind in _FOLDERS and is_far(path):
+        if kind in _FOLDERS and is_remote(path):
             raise ConfigError(
                 f"{path}: {kind} data is read from folders of this machine: copy it to one"
             )

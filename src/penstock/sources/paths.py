@@ -14,7 +14,7 @@ from ..engine.base.hints import chosen
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
-from ..stores import Far, Stores, at, is_far, located, told
+from ..stores import RemotePath, Stores, at, display_path, is_remote, located
 from . import folders
 from .braces import braces
 from .lakes import require_current
@@ -116,7 +116,7 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     except StorageError:
         raise
     except OSError as error:
-        where = told(error.filename or given[0])[:200]
+        where = display_path(error.filename or given[0])[:200]
         raise StorageError(f"{where} cannot be looked at: {error.strerror or error}") from error
     entries = [(at(entry.path), entry.link) for _, _, entry in matched]
     found = [path for path, _ in entries]
@@ -128,7 +128,7 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     for path, link in entries:
         # Two links to one file are two files, as in the cache of a hub; a link and the file it
         # leads to are one.
-        if link and not is_far(path) and seen.intersection(places(_led_to(path))):
+        if link and not is_remote(path) and seen.intersection(places(_led_to(path))):
             raise _twice(path, given)
     return found
 
@@ -142,7 +142,7 @@ def _led_to(link: Path) -> Iterator[Path]:
 
 def _twice(path: Path, given: Iterable[str | Path]) -> ConfigError:
     return ConfigError(
-        f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file "
+        f"the file {str(path)!r} is meant twice by {_shown([*map(display_path, given)])}: name every file "
         "once"
     )
 
@@ -152,7 +152,7 @@ def places(paths: Iterable[Path]) -> Iterator[str]:
     each once."""
     known: dict[str, str] = {}
     for path in paths:
-        if is_far(path):
+        if is_remote(path):
             yield str(path)
             continue
         folder, slash, name = str(path).rpartition("/")
@@ -251,7 +251,7 @@ class _Look:
 def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """What a pattern means: under which name it is sorted, and where it lies in a folder that tells
     the order."""
-    if is_far(given):
+    if is_remote(given):
         yield from _far(str(given), look)
         return
     try:
@@ -282,7 +282,7 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
 def look_at(given: Iterable[str | Path]) -> None:
     """Ask for all objects of stores that are named, at once; what is not there is said when its
     turn comes."""
-    far = [one for each in given if is_far(each) for one in _names(each)]
+    far = [one for each in given if is_remote(each) for one in _names(each)]
     store, names = seams.world.store, [one for one in far if not is_glob(one)]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -306,7 +306,7 @@ def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
             "for many"
         )
     for one in plain:
-        path = Far(one)
+        path = RemotePath(one)
         if path.is_file():
             yield one, 0, Entry(one, True, False)
         elif path.is_dir():
@@ -398,7 +398,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     _require_one_revision(pattern, [one.path for one in data if one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
     require_current(
-        pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above
+        pattern, [Path(one.path) for one in data if one.file and not is_remote(one.path)], above
     )
     return data
 
@@ -470,7 +470,7 @@ def _inside(folder: Path) -> list[Entry]:
 def _listed(pattern: str) -> list[Entry]:
     try:
         found = seams.world.store.list(pattern)
-        if not is_far(pattern) and any(
+        if not is_remote(pattern) and any(
             is_url(one.path) for one in found
         ):  # of a folder that is named like a scheme
             found = [one._replace(path=str(Path.cwd() / one.path)) for one in found]
@@ -487,7 +487,7 @@ def _around(pattern: str) -> str:
     """What is there instead, for an error: the last folder of the pattern that has no wildcard, and
     what it holds."""
     folder = at(pattern).parent
-    if isinstance(folder, Far):
+    if isinstance(folder, RemotePath):
         return "see whether it is spelled as the store has it"
     while any(letter in folder.as_posix() for letter in "*?["):
         folder = folder.parent

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, PenstockError
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
@@ -79,7 +79,7 @@ class Records:
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Which bytes of the file these rows need; none where it lies on this machine."""
-        if not is_far(self._path):
+        if not is_remote(self._path):
             return []
         offsets = self._offsets()
         return ranges_of(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engine.base import seams
 from ..errors import DataError
-from ..stores import FarFile, is_far
+from ..stores import RemoteFile, is_remote
 from ..types import Ints
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -29,15 +29,15 @@ def arrow(module: str = "pyarrow") -> Any:
 def mapped(path: Path) -> Any:
     """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may
     be many."""
-    if is_far(path):
+    if is_remote(path):
         return arrow().py_buffer(seams.world.store.read(str(path)))
     return arrow().memory_map(spelled(path)).read_buffer()
 
 
 def opened(path: Path) -> Any:
     """A file as Arrow reads it; of what lies in a store, the parts that it asks for."""
-    if is_far(path):
-        return arrow().PythonFile(FarFile(str(path)), "r")
+    if is_remote(path):
+        return arrow().PythonFile(RemoteFile(str(path)), "r")
     return arrow().OSFile(spelled(path))
 
 

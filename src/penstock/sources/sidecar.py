@@ -25,7 +25,7 @@ from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
 from ..engine.base.urls import local
 from ..errors import DataError, PenstockError, StorageError, storage
-from ..stores import home, is_far
+from ..stores import home, is_remote
 from . import sums
 from .rows import mapped, spelled
 
@@ -359,7 +359,7 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
     """
     if (now := stat(path)) == then:
         return
-    if is_far(path) and now != then:
+    if is_remote(path) and now != then:
         raise StorageError(
             f"{name} was changed while it was in use: open it again, and keep data still during a "
             "run"
@@ -391,7 +391,7 @@ def still(path: Path, then: Stat, *, name: str) -> Generator[None]:
     try:
         yield
     finally:
-        if not is_far(path):
+        if not is_remote(path):
             unchanged(path, then, name=name)
 
 
@@ -405,7 +405,7 @@ def place(data: Path, cache: str | Path | None, what: str = "lines") -> Path:
     """Where the index of this file is, or will be if it can: beside it, in the cache where that was
     given."""
     there = index(data, cache, what)
-    if is_far(data):
+    if is_remote(data):
         return there
     beside = data.with_name(there.name)
     return (

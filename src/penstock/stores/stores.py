@@ -17,7 +17,7 @@ from . import listings
 from .blocks import Blocks
 from .client import ObjectInfo
 from .prefetch import Prefetcher, Range
-from .remote import is_far
+from .remote import is_remote
 from .retries import RetryingClients
 
 _MAX_FOLDER_CHECKS = 8  # with more matching folders, one recursive listing is cheaper
@@ -236,7 +236,7 @@ class Stores:
         return self._clients.some(f"{url}/", login)
 
     def list(self, pattern: str, /) -> list[Entry]:
-        if not is_far(pattern):
+        if not is_remote(pattern):
             return self._local.list(pattern)
         pattern, login = parted(pattern)
         base = before_glob(pattern).rpartition("/")[0] + "/"
@@ -285,12 +285,12 @@ class Stores:
         return self.listed(base, mark=login)
 
     def stat(self, path: str, /) -> Stat:
-        return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
+        return self._pinned(path).stat() if is_remote(path) else self._local.stat(path)
 
     # ------------------------------------------------------------ bytes
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
-        if not is_far(path):
+        if not is_remote(path):
             return self._local.read(path, start, length)
         pinned = self._pinned(path)
         stop = pinned.size if length is None else min(start + length, pinned.size)
@@ -299,7 +299,7 @@ class Stores:
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
         return (
             [self.read(path, *span) for span in ranges]
-            if is_far(path)
+            if is_remote(path)
             else self._local.many(path, ranges)
         )
 

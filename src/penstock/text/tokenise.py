@@ -17,7 +17,7 @@ from ..engine.base.dtypes import TOKENS, exact_array, narrowed
 from ..engine.base.ints import whole
 from ..engine.base.limits import TOKENIZER
 from ..errors import ConfigError, DataError, PenstockError, is_panic, missing_extra, storage
-from ..stores import is_far, located, told
+from ..stores import display_path, is_remote, located
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
@@ -79,7 +79,7 @@ class Tokenise:
                     f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
                 )
         self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
-        self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
+        self.tokenizer: Any = tokenizer if self._path is None else display_path(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
             field,
             special_tokens,
@@ -227,11 +227,11 @@ class Tokenise:
                 return _digest(backend.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
         with storage(path):
-            file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
+            file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
             exists = file.is_file()
         if exists:
             return _digest(_read_file(file))
-        if path.suffix == ".json" or path.is_absolute() or is_far(path):
+        if path.suffix == ".json" or path.is_absolute() or is_remote(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...engine.base.sizes import Chained, Ends
 from ...engine.base.spans import Spans
 from ...errors import DataError
-from ...stores import Range, is_far
+from ...stores import Range, is_remote
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
@@ -142,13 +142,15 @@ class TokenFile:
         """The tokens of all documents end to end, as a view."""
         ends = self._ends.get()
         tokens, many = self._tokens(), int(ends[-1]) if ends.size else 0
-        if not is_far(self._path):
+        if not is_remote(self._path):
             self._data.whole()
         return tokens.until(many) if isinstance(tokens, FarTokens) else tokens[:many]
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Which bytes of the file these documents need; none where it lies on this machine."""
-        return self.ranges_between(*bounds(self._ends.get(), indices)) if is_far(self._path) else []
+        return (
+            self.ranges_between(*bounds(self._ends.get(), indices)) if is_remote(self._path) else []
+        )
 
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
         """Which bytes these tokens are."""
@@ -159,13 +161,13 @@ class TokenFile:
 
     def _tokens(self) -> npt.NDArray[Any] | FarTokens:
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
-        if is_far(self._path):
+        if is_remote(self._path):
             return FarTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
 
     def _compare(self, starts: Ints, stops: Ints) -> None:
         """Refuse tokens that are not what they were when checksums of them were made."""
-        if self._data.known() and not is_far(self._path) and starts.size and self._form.tokens:
+        if self._data.known() and not is_remote(self._path) and starts.size and self._form.tokens:
             with sidecar.storage(self._path):
                 whole = memoryview(mapped(self._path))
             for one in self.ranges_between(starts, stops):
