@@ -91,7 +91,8 @@ def test_fields_hold_bytes_paths_or_both(tmp_path: Path) -> None:
         assert Lazy({"x": "image"})({"x": given})["x"].size == (6, 4)
     for wrong in ({"photo": "picture"},):
         with pytest.raises(
-            ConfigError, match="'picture' is not a kind of media: use one of image, audio, video, pdf"
+            ConfigError,
+            match="'picture' is not a kind of media: use one of image, audio, video, pdf",
         ):
             Lazy(wrong)
     with pytest.raises(DataError, match="no field 'y'; the sample has x"):

@@ -205,7 +205,8 @@ def test_an_array_that_claims_more_than_it_has_allocates_nothing() -> None:
         file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
     )
     with pytest.raises(
-        DataError, match=r"007\.npy: .*16 bytes follow the header, which claims 9,007,199,254,740,992"
+        DataError,
+        match=r"007\.npy: .*16 bytes follow the header, which claims 9,007,199,254,740,992",
     ):
         decode_part("npy", file.getvalue() + bytes(16), key="007")
     objects = io.BytesIO()

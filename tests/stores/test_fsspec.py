@@ -48,7 +48,9 @@ def test_nothing_is_kept_of_what_changed_since(
 
 
 def test_what_counts_as_an_etag() -> None:
-    assert fsspec_client._object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]
+    assert (
+        fsspec_client._object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"
+    )  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_client_is_of_one_repository(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,9 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
                 else:
                     for start, stop in spans:
                         try:
-                            assert bytes(prefetcher.read(Range("a", start, stop))) == data[start:stop]
+                            assert (
+                                bytes(prefetcher.read(Range("a", start, stop))) == data[start:stop]
+                            )
                         except OSError as error:
                             assert str(error) == "lost"
 
@@ -238,7 +240,9 @@ def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -
         for process in (1_000_000, 1_000_001):
             monkeypatch.setattr(machine, "process", lambda process=process: process)
             assert (
-                listings.shared_listing(["s3://a/*"], lambda process=process: asked.append(process) or found)
+                listings.shared_listing(
+                    ["s3://a/*"], lambda process=process: asked.append(process) or found
+                )
                 == found
             )
     assert asked == [1_000_000]

@@ -155,7 +155,7 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "no name": ([{1: 1}], "1 is not a valid column name"),
     "a later type": (
         [*({"x": 1} for _ in range(70)), {"x": "a"}],
-        "sample 70: its field 'x' is no int64",
+        "sample 70: its field 'x' is not int64",
     ),
     "a later field": (
         [*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}],

@@ -191,7 +191,7 @@ class _BlobFile(io.RawIOBase):
 
 
 @contextmanager
-def named(what: str, key: str) -> Generator[None]:
+def sample_errors(what: str, key: str) -> Generator[None]:
     """Convert any exception of a decoder to a `DataError` that names the sample.
 
     Storage errors pass unchanged.

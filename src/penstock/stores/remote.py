@@ -148,8 +148,8 @@ class RemotePath(_Local):
         return str(self)
 
     def __reduce__(self) -> Any:
-        known = getattr(seams.world.store, "known", None)
-        return _unpickle, (str(self), None if known is None else known(str(self)))
+        get_state = getattr(seams.world.store, "known", None)
+        return _unpickle, (str(self), None if get_state is None else get_state(str(self)))
 
     def absolute(self) -> RemotePath:
         return self
@@ -184,7 +184,7 @@ class RemotePath(_Local):
         buffering: int = -1,
         encoding: str | None = None,
         *rest: Any,
-        **more: Any,
+        **options: Any,
     ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         if set(mode) - set("rbt"):
             raise OSError(errno.EROFS, "remote objects are read-only", str(self))
@@ -192,7 +192,7 @@ class RemotePath(_Local):
         if "b" in mode and buffering == 0:
             return raw
         file = io.BufferedReader(raw, 1 << 20)
-        return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **more)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **options)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if scheme_of(str(self)) in ("http", "https"):
@@ -208,11 +208,11 @@ class RemotePath(_Local):
         )
 
 
-def _unpickle(name: str, known: Any) -> RemotePath:
+def _unpickle(name: str, state: Any) -> RemotePath:
     """Recreate a path in another process, with what the sender knew of its URL."""
     learn = getattr(seams.world.store, "learn", None)
-    if known is not None and learn is not None:
-        learn(name, known)
+    if state is not None and learn is not None:
+        learn(name, state)
     return RemotePath(name)
 
 
@@ -259,9 +259,9 @@ def beside(file: str | Path, path: str) -> str:
     base = located(file).absolute()
     if not isinstance(base, RemotePath):
         return str(base.parent / path)
-    known = getattr(seams.world.store, "known", None)
+    get_state = getattr(seams.world.store, "known", None)
     root, host, *folders = str(base.parent).replace("://", ":/", 1).split("/")
-    if known is not None and (entry := known(str(base))) is not None:
+    if get_state is not None and (entry := get_state(str(base))) is not None:
         host = re.split("[/?#]", entry.full.split("://", 1)[1], maxsplit=1)[0]
     parts = list[str]() if path.startswith("/") else folders
     for part in path.split("/"):

@@ -32,9 +32,10 @@ class Tokenise:
     pipeline's fingerprint contains the content of a local file, not its path.
 
     Args:
-        tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder
-            or a name on the hub (opened with transformers; code of a model never runs), an object
-            of either package, or a function from a list of texts to a list of lists of ids.
+        tokenizer: A `tokenizer.json`, by path or URL, is read with the package tokenizers. A folder
+            or a name on the hub is opened with transformers; code of a model never runs. An object
+            of either package, or a function from a list of texts to a list of lists of ids, is
+            called as it is.
         field: the field with the text, if samples are mappings.
         special_tokens: add the special tokens of the tokenizer's template.
         bos: a token before every text, unless the template adds it.
@@ -213,7 +214,10 @@ class Tokenise:
     def _encode(self, texts: list[str], special: bool) -> list[Any]:
         tokenizer = self._loaded
         if hasattr(tokenizer, "encode_batch"):
-            return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=special)]
+            return [
+                encoding.ids
+                for encoding in tokenizer.encode_batch(texts, add_special_tokens=special)
+            ]
         if hasattr(tokenizer, "convert_tokens_to_ids"):
             return tokenizer(texts, add_special_tokens=special)["input_ids"]
         return list(tokenizer(texts))
