@@ -91,7 +91,7 @@ BANNED_PARTS = frozenset(
 BANNED_ALONE = frozenset(
     """
     ahead asked at_hand clock denied face faces far frame frames go going gone hands heart held
-    house is_far judge judges kept law laws leaf leaves life lives made_up make_up moment moments odd
+    house is_remote judge judges kept law laws leaf leaves life lives made_up make_up moment moments odd
     op ops own past place places room rooms round rounds stand standing stands turn turns under_way
     walk walks where whole
     """.split()

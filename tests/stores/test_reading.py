@@ -24,7 +24,7 @@ from penstock.mixture_files import read_model
 from penstock.report.changes import changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
-from penstock.stores import Range, Stores, told
+from penstock.stores import Range, Stores, display_path
 from penstock.text import Tokenise
 
 from . import servers
@@ -339,7 +339,7 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
             f"{site.url}/x.jsonl?id=1&sig=b", cache=tmp_path / "c"
         )  # another signature, the same object
         assert len(list(again)) == 5 and not any(method == "GET" for method, *_ in site.asked)
-        name = told(urls[0])
+        name = display_path(urls[0])
         with (
             seams.pretend(store=Stores(seams.LocalStore())),
             pytest.raises(ConfigError, match="give the full URL"),

@@ -155,7 +155,7 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "no name": ([{1: 1}], "1 is not a valid column name"),
     "a later type": (
         [*({"x": 1} for _ in range(70)), {"x": "a"}],
-        "sample 70: its field 'x' is no int64",
+        "sample 70: its field 'x' is not int64",
     ),
     "a later field": (
         [*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}],
@@ -273,7 +273,7 @@ def test_a_late_value_is_kept_or_refused_by_name_and_never_cut(
 ) -> None:
     first, late = CUT[case]
     ds = ps.from_sequence([{"x": first}] * 70 + [{"x": late}], name="rows")
-    with pytest.raises(ps.DataError, match="sample 70: its field 'x' is no "):
+    with pytest.raises(ps.DataError, match="sample 70: its field 'x' is not "):
         ps.write(ds, tmp_path / "out", shard=100 if company == "among others" else 70)
 
 

@@ -170,7 +170,7 @@ def test_integers_that_share_no_type_are_refused(values: list[Any], tmp_path: Pa
 def test_nanoseconds_behind_the_samples_that_tell_the_types_are_refused(tmp_path: Path) -> None:
     pd: Any = pytest.importorskip("pandas")
     times = [pd.Timestamp(0)] * 64 + [pd.Timestamp(1)]
-    with pytest.raises(ps.DataError, match="sample 64: its field 'x' is no timestamp"):
+    with pytest.raises(ps.DataError, match="sample 64: its field 'x' is not timestamp"):
         ps.write(ps.from_sequence([{"x": time} for time in times]), tmp_path / "out")
 
 

@@ -158,7 +158,7 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ps.ConfigError, match="no .shards.json"):
         write(documents(3), tmp_path, format="tar")
     (tmp_path / ".shards.json").write_bytes(b"{")
-    with pytest.raises(ps.DataError, match="damaged"):
+    with pytest.raises(ps.DataError, match="corrupted"):
         write(documents(3), tmp_path, format="tar")
 
 

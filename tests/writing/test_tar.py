@@ -84,7 +84,7 @@ def test_what_is_read_is_what_was_written(
         ({"__key__": "a\ud800", "txt": ""}, "surrogates"),
         (
             {"__key__": "a", "png": np.zeros(3)},
-            "a ndarray is not bytes; the names .txt, .json, .npy",
+            "a ndarray is not bytes; name the part .txt, .json, .npy",
         ),
         ({"__key__": "a", "cls": "cat"}, "integer"),
         ({"__key__": "a", "json": float("nan")}, "JSON compliant"),

@@ -34,13 +34,13 @@ _NBSP = "\u00a0"
 
 def mixture_file(text: str) -> Path:
     """Parse the argument MIXTURE: an existing local file, or a URL that is opened later."""
-    from penstock.stores import is_far, located
+    from penstock.stores import is_remote, located
 
     try:
         path = located(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
-    if is_far(path) or path.is_file():
+    if is_remote(path) or path.is_file():
         return path
     raise typer.BadParameter(
         f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}."

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..engine.base.machine import lock, process
 from ..errors import ConfigError, DataError, missing_extra
-from .blob import Blob, Limits, named
+from .blob import Blob, Limits, sample_errors
 from .claims import check_size, samples_of_ogg
 from .images import decode_image, kind_of_image, open_image, scaled_jpeg
 from .mp3 import SPARE, count_samples, tells_length
@@ -48,7 +48,7 @@ class Image:
     @property
     def size(self) -> tuple[int, int]:
         """Return width and height, from the header alone."""
-        with named("image", self.key), self.blob.file() as file:
+        with sample_errors("image", self.key), self.blob.file() as file:
             return open_image(file).size
 
     def decode(
@@ -70,7 +70,7 @@ class Image:
             DataError: if the image is invalid, corrupted or too large; for a crop outside of it.
         """
         kind_of_image(kind)
-        with named("image", self.key):
+        with sample_errors("image", self.key):
             with self.blob.file() as file:
                 width, height = open_image(file).size
             self.limits.check("pixels", width * height)
@@ -118,13 +118,13 @@ class Audio:
     @property
     def rate(self) -> int:
         """Return the samples per second, from the header alone."""
-        with named("sound", self.key), self._open() as sound:
+        with sample_errors("sound", self.key), self._open() as sound:
             return int(sound.samplerate)
 
     @property
     def seconds(self) -> float:
         """Return the length in seconds, from the header alone."""
-        with named("sound", self.key), self._open() as sound:
+        with sample_errors("sound", self.key), self._open() as sound:
             return float(sound.frames / sound.samplerate)
 
     def samples(self, start: float = 0.0, stop: float | None = None) -> npt.NDArray[np.float32]:
@@ -141,7 +141,7 @@ class Audio:
             DataError: if the sound is invalid, corrupted, cut off or too long; if `stop` is before
                 `start`, or `start` is negative.
         """
-        with named("sound", self.key), self._open() as sound:
+        with sample_errors("sound", self.key), self._open() as sound:
             rate, frames = sound.samplerate, sound.frames
             self.limits.check("seconds", frames / rate)
             if not 0 <= start <= (math.inf if stop is None else stop):
@@ -162,21 +162,21 @@ class Audio:
 
     def _require_claimed_length(self, sound: Any, decoded: int, requested: int) -> None:
         """Raise `ValueError` if a sound is shorter or longer than its header claims."""
-        tolerance, held = 0, decoded
+        tolerance, actual = 0, decoded
         if sound.format == "MP3":
             file = self.blob.file()
             tolerance = 0 if tells_length(file.read(_HEAD)) else SPARE
             if requested == sound.frames:
                 self.limits.check("bytes", len(self.blob))
                 file.seek(0)
-                held = count_samples(file.read())
-        if decoded < requested - tolerance or abs(held - decoded) > SPARE:
-            rate, held = (
+                actual = count_samples(file.read())
+        if decoded < requested - tolerance or abs(actual - decoded) > SPARE:
+            rate, actual = (
                 sound.samplerate,
-                min(held, decoded) if decoded < requested - tolerance else held,
+                min(actual, decoded) if decoded < requested - tolerance else actual,
             )
             raise ValueError(
-                f"its header claims {sound.frames / rate:,.2f} s, and it holds {held / rate:,.2f} "
+                f"its header claims {sound.frames / rate:,.2f} s, and it holds {actual / rate:,.2f} "
                 "s: it is cut off, or was put together of several files"
             )
 
@@ -269,7 +269,7 @@ class Pdf:
                 self.limits.check("pages", len(document))
                 return function(document)
 
-        with named("document", self.key):
+        with sample_errors("document", self.key):
             data = self.blob.whole(self.limits)
             if b"%%EOF" not in data[-_TAIL:]:
                 raise ValueError("it is cut off: it does not end with %%EOF")
@@ -329,7 +329,7 @@ class Lazy:
             value = cast("npt.NDArray[Any]", value).tolist()
         if isinstance(value, list | tuple):
             values = enumerate(cast("Sequence[Any]", value))
-            return [self._handle(kind, each, f"{key}[{number}]") for number, each in values]
+            return [self._handle(kind, item, f"{key}[{number}]") for number, item in values]
         if value is None:
             return None
         try:

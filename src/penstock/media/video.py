@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, missing_extra
-from .blob import Blob, Limits, named
+from .blob import Blob, Limits, sample_errors
 from .claims import check_size
 
 # Seconds, beyond most key frame intervals; within them, decoding is cheaper than seeking.
@@ -40,19 +40,19 @@ class Video:
     @property
     def size(self) -> tuple[int, int]:
         """Return width and height, from the header alone."""
-        with named("video", self.key), self._open() as (_, stream):
+        with sample_errors("video", self.key), self._open() as (_, stream):
             return int(stream.codec_context.width), int(stream.codec_context.height)
 
     @property
     def seconds(self) -> float:
         """Return the length in seconds, from the header alone."""
-        with named("video", self.key), self._open() as (container, stream):
+        with sample_errors("video", self.key), self._open() as (container, stream):
             return _seconds(container, stream)
 
     @property
     def rate(self) -> float:
         """Return the average number of frames per second."""
-        with named("video", self.key), self._open() as (_, stream):
+        with sample_errors("video", self.key), self._open() as (_, stream):
             return float(stream.average_rate or 0)
 
     def frames(self, times: Sequence[float]) -> npt.NDArray[np.uint8]:
@@ -68,7 +68,7 @@ class Video:
             DataError: if the video is invalid, corrupted, cut off, too long or too large, and for
                 times outside of it.
         """
-        with named("video", self.key), self._open() as (container, stream):
+        with sample_errors("video", self.key), self._open() as (container, stream):
             length = _seconds(container, stream)
             self.limits.check("seconds", length)
             if wrong := [time for time in times if not 0 <= time <= length]:
@@ -98,7 +98,7 @@ class Video:
         if rate is not None and not 0 < rate < math.inf:
             raise ConfigError(f"clip(rate={rate}): give more than 0 frames a second")
         frame_rate = self.rate if rate is None else rate
-        with named("video", self.key):
+        with sample_errors("video", self.key):
             if not (start < stop and frame_rate > 0):
                 raise DataError(
                     f"clip({start}, {stop}, rate={frame_rate}): it must end after it begins",
@@ -129,7 +129,7 @@ class Video:
         Raises:
             DataError: as `frames`, and for numbers outside of the video.
         """
-        with named("video", self.key), self._open() as (container, stream):
+        with sample_errors("video", self.key), self._open() as (container, stream):
             self.limits.check("seconds", _seconds(container, stream))
             if wrong := [number for number in numbers if not number >= 0]:
                 raise DataError(f"numbered({wrong[0]}): frames are counted from 0", where=self.key)

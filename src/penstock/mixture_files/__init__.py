@@ -9,7 +9,7 @@ from ..dataset import Dataset
 from ..engine.base.hints import chosen, guided, no_dataset
 from ..engine.base.urls import local
 from ..errors import ConfigError, storage
-from ..stores import told
+from ..stores import display_path
 from .build import build
 from .check import parse, parsed
 from .keys import schema
@@ -87,7 +87,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
             f"{told(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
         )
     try:
-        with storage(told(path)):
+        with storage(display_path(path)):
             return build(model)
     except ConfigError as error:
         errors = _errors(lint(path, allow=allow))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..engine.base.hints import near
-from ..stores import beside, is_far, located
+from ..stores import beside, is_remote, located
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import INVALID, shown
 from .model import (
@@ -237,7 +237,7 @@ class _Check:
             or not self.notes.permits("cache", node, at, "keep a cache on this machine")
         ):
             return None
-        return path if is_far(node.file) else beside(node.file, path)
+        return path if is_remote(node.file) else beside(node.file, path)
 
     def exclude(self, path: str | None, node: Node | None) -> str | None:
         if path is None or node is None:
@@ -254,7 +254,7 @@ class _Check:
         if not on_hub and not self.notes.permits_path(requested, node, "tokenise.tokenizer"):
             return None
         # In a store, the suffix decides between file and hub name: no request is sent.
-        is_file = absolute.endswith(".json") if is_far(absolute) else os.path.exists(absolute)
+        is_file = absolute.endswith(".json") if is_remote(absolute) else os.path.exists(absolute)
         settings: dict[str, Any] = {
             **given,
             "tokenizer": absolute if is_file else given["tokenizer"],

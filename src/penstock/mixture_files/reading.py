@@ -18,7 +18,7 @@ from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, N
 from ..engine.base.urls import redacted, scheme_of
 from ..engine.base.yaml import shallow
 from ..errors import ConfigError, StorageError, storage
-from ..stores import beside, is_far, located
+from ..stores import beside, is_remote, located
 
 Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
@@ -97,7 +97,7 @@ class Notes:
 
     def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
         """Return True if the file of a node has a right; otherwise note an error with the remedy."""
-        if grant in self.allow or not is_far(node.file):
+        if grant in self.allow or not is_remote(node.file):
             return True
         remedy = f"if you trust it, pass allow=[{grant!r}] or --allow {grant}"
         self.error(node, key, f"a mixture file from a URL may not {what}; {remedy}")
@@ -108,7 +108,7 @@ class Notes:
 
         A file from a URL may name network stores only, unless `local_files` is allowed.
         """
-        known = is_far(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
+        known = is_remote(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
         return known or self.permits(
             "local_files", node, key, f"name {path!r}, which may be a local path"
         )

@@ -18,7 +18,7 @@ from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
 from ..engine.base.urls import local, spellable
 from ..errors import ConfigError
-from ..stores import Stores, told
+from ..stores import Stores, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Chain, Counts, File, OpenArguments, Outline, outline_of
 from .custom_format import Format, open_custom

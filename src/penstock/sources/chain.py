@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
 from ..engine.base.spans import Spans, Stored, join_spans
-from ..stores import Range, Reach, Stores, is_far
+from ..stores import Range, Reach, Stores, is_remote
 from ..types import Ints, Json, Sizes
 from . import sidecar
 from .block import OfColumns, joined
@@ -47,7 +47,7 @@ class Ranged(Protocol):
 
 def gap_of(path: Path) -> int:
     """Return how many unused bytes between two rows to read rather than issue a second request."""
-    return _REMOTE_GAP if is_far(path) else _LOCAL_GAP
+    return _REMOTE_GAP if is_remote(path) else _LOCAL_GAP
 
 
 def ranges_of(path: Path, starts: Ints, ends: Ints, block: int = 1) -> list[Range]:
@@ -214,7 +214,7 @@ class Chain:
         self.files = files
         self._columns = outline.columns
         self._starts = starts_of(outline.rows)
-        self._far = any(map(is_far, self.paths))
+        self._far = any(map(is_remote, self.paths))
         self._use()
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.base import seams
 from ..engine.base.progress import Progress
-from ..stores import is_far
+from ..stores import is_remote
 from . import sidecar, sums
 from .lru import LRUCache, SharedCaches
 from .sums import Sums
@@ -51,7 +51,7 @@ class ChecksummedFile:
         Several parts of the head are needed, so one request fetches and caches it from a store.
         """
         head_size = min(HEAD, sidecar.stat(self.path).size)
-        if not is_far(self.path) or start + length > head_size:
+        if not is_remote(self.path) or start + length > head_size:
             return self.read(start, length)
         head: bytes = self._cache.get((self.path, "head"), lambda: (1, self.read(0, head_size)))
         return head[start : start + length]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_of, plausible
@@ -165,7 +165,7 @@ class Parquet(OfColumns):
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the remote byte ranges that these rows need and that are not decoded yet."""
-        if not is_far(self._path):
+        if not is_remote(self._path):
             return []
         pq: Any = arrow("pyarrow.parquet")
         footer = self._shared.files.get(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from ..engine.base import seams
 from ..engine.base.progress import Progress
 from ..errors import DataError, missing_extra
-from ..stores import is_far
+from ..stores import is_remote
 from . import sidecar
 from .paths import PACKED
 
@@ -41,7 +41,7 @@ def plain(
         DataError: The archive is damaged, or a decompression bomb.
     """
     if origin.suffix.lower() not in PACKED:
-        return _fetched(origin, cache, rebuild) if here and is_far(origin) else origin
+        return _fetched(origin, cache, rebuild) if here and is_remote(origin) else origin
     new_decompressor = _decompressor_factory(origin)
 
     def write(file: BinaryIO) -> None:

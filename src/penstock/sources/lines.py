@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..engine.base.limits import ARRAY, LINE
 from ..errors import ConfigError, DataError
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
@@ -126,7 +126,7 @@ class Lines:
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the byte ranges that these rows need; none for a local file."""
         _, offsets, sums = self.offsets.get()
-        if not is_far(self._path) or len(offsets) != self._rows + 1:
+        if not is_remote(self._path) or len(offsets) != self._rows + 1:
             return []
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         return ranges_of(self._path, np.maximum(starts - 1, 0), ends, BLOCK if sums.size else 1)

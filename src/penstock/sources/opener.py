@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
-from ..stores import Range, Stores, is_far
+from ..stores import Range, Stores, is_remote
 from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
 from .chain import Counts, File
 from .columnar import Arrow, Parquet
@@ -69,7 +69,7 @@ class Opener(NamedTuple):
         """Prefetch the heads of remote files that are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead([Range(str(path), 0, checksummed.HEAD) for path in paths if is_far(path)])
+            store.ahead([Range(str(path), 0, checksummed.HEAD) for path in paths if is_remote(path)])
 
     def indexed(self, path: Path) -> None:
         """Build everything that opening a file needs, and its lengths."""
@@ -78,7 +78,7 @@ class Opener(NamedTuple):
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        if offsets is not None or is_far(path) or not path.is_file():
+        if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat(path)
         try:
@@ -105,7 +105,7 @@ class Opener(NamedTuple):
             )
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
-        if kind in _FOLDERS and is_far(path):
+        if kind in _FOLDERS and is_remote(path):
             raise ConfigError(
                 f"{path}: Penstock reads {kind} data from local folders only: copy it to one"
             )

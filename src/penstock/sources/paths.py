@@ -14,7 +14,7 @@ from ..engine.base.hints import chosen
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
-from ..stores import Far, Stores, at, is_far, located, told
+from ..stores import RemotePath, Stores, at, display_path, is_remote, located
 from . import folders
 from .braces import braces
 from .lakes import require_current
@@ -135,7 +135,7 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     for path, link in entries:
         # Two links to one file count as two files, as in the cache of the Hugging Face hub. A link
         # and its target are one file.
-        if link and not is_far(path) and seen.intersection(places(_link_targets(path))):
+        if link and not is_remote(path) and seen.intersection(places(_link_targets(path))):
             raise _duplicate_error(path, given)
     return files_found
 
@@ -161,7 +161,7 @@ def places(paths: Iterable[Path]) -> Iterator[str]:
     """
     resolved: dict[str, str] = {}
     for path in paths:
-        if is_far(path):
+        if is_remote(path):
             yield str(path)
             continue
         folder, slash, name = str(path).rpartition("/")
@@ -266,7 +266,7 @@ class _Scanner:
 
 def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
     """Yield the matches of a pattern: sort key, position in an ordered folder, and entry."""
-    if is_far(pattern_given):
+    if is_remote(pattern_given):
         yield from _far(str(pattern_given), scanner)
         return
     try:
@@ -303,7 +303,7 @@ def prefetch_stats(given: Iterable[str | Path]) -> None:
 
     A later lookup reports the missing ones.
     """
-    remote = [name for path in given if is_far(path) for name in _names(path)]
+    remote = [name for path in given if is_remote(path) for name in _names(path)]
     store, names = seams.world.store, [name for name in remote if not is_glob(name)]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -326,7 +326,7 @@ def _far(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
             "many"
         )
     for name in exact:
-        path = Far(name)
+        path = RemotePath(name)
         if path.is_file():
             yield name, 0, Entry(name, True, False)
         elif path.is_dir():
@@ -432,7 +432,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     )
     require_current(
         pattern,
-        [Path(entry.path) for entry in data if entry.file and not is_far(entry.path)],
+        [Path(entry.path) for entry in data if entry.file and not is_remote(entry.path)],
         depth,
     )
     return data
@@ -510,7 +510,7 @@ def _listed(pattern: str) -> list[Entry]:
     try:
         entries = seams.world.store.list(pattern)
         # A local folder may have a name like a URL scheme.
-        if not is_far(pattern) and any(is_url(entry.path) for entry in entries):
+        if not is_remote(pattern) and any(is_url(entry.path) for entry in entries):
             entries = [entry._replace(path=str(Path.cwd() / entry.path)) for entry in entries]
         return entries
     except StorageError:  # from a store, already without the secrets of a URL
@@ -524,7 +524,7 @@ def _listed(pattern: str) -> list[Entry]:
 def _around(pattern: str) -> str:
     """Return, for an error, the contents of the nearest existing folder of a pattern."""
     folder = at(pattern).parent
-    if isinstance(folder, Far):
+    if isinstance(folder, RemotePath):
         return "compare its spelling with the store"
     while any(letter in folder.as_posix() for letter in "*?["):
         folder = folder.parent

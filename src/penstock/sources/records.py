@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, PenstockError
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
@@ -81,7 +81,7 @@ class Records:
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the byte ranges that these rows need; none for a local file."""
-        if not is_far(self._path):
+        if not is_remote(self._path):
             return []
         offsets = self._offsets()
         return ranges_of(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.base import seams
 from ..errors import DataError
-from ..stores import FarFile, is_far
+from ..stores import RemoteFile, is_remote
 from ..types import Ints
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -30,15 +30,15 @@ def mapped(path: Path) -> Any:
 
     Unlike `mmap`, the buffer keeps no file handle, so there may be many of them.
     """
-    if is_far(path):
+    if is_remote(path):
         return arrow().py_buffer(seams.world.store.read(str(path)))
     return arrow().memory_map(spelled(path)).read_buffer()
 
 
 def opened(path: Path) -> Any:
     """Open a file for Arrow; a remote file is fetched in the parts that Arrow reads."""
-    if is_far(path):
-        return arrow().PythonFile(FarFile(str(path)), "r")
+    if is_remote(path):
+        return arrow().PythonFile(RemoteFile(str(path)), "r")
     return arrow().OSFile(spelled(path))
 
 

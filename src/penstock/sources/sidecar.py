@@ -23,7 +23,7 @@ from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
 from ..engine.base.urls import local
 from ..errors import DataError, PenstockError, StorageError, storage
-from ..stores import home, is_far
+from ..stores import home, is_remote
 from . import sums
 from .rows import mapped, spelled
 
@@ -430,7 +430,7 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
     """
     if (current := stat(path)) == expected:
         return
-    if is_far(path) and current != expected:
+    if is_remote(path) and current != expected:
         raise StorageError(
             f"{name} was changed while it was in use: open it again, and keep data still during a "
             "run"
@@ -462,7 +462,7 @@ def unchanged_during(path: Path, expected: Stat, *, name: str) -> Generator[None
     try:
         yield
     finally:
-        if not is_far(path):
+        if not is_remote(path):
             require_unchanged(path, expected, name=name)
 
 
@@ -478,7 +478,7 @@ def index_path(data: Path, cache: str | Path | None, suffix: str = "lines") -> P
     An explicit `cache` and a file in an object store always use the cache.
     """
     in_cache = cached_index_path(data, cache, suffix)
-    if is_far(data):
+    if is_remote(data):
         return in_cache
     beside = data.with_name(in_cache.name)
     return (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of
@@ -49,7 +49,7 @@ class Tar:
             cache,
             data,
         )
-        self._stat, self._far = sidecar.stat(path), is_far(path)
+        self._stat, self._far = sidecar.stat(path), is_remote(path)
         places = self._places()
         self._rows = len(places.digests)
         if (row := merged(places)) is not None and cache.once(MERGED):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..stores import Range, is_far
+from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import gap_of, in_file_order, ranges_of
@@ -62,7 +62,7 @@ class ByHeaders:
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the remote byte ranges that these samples need; none with `columns`."""
-        if not is_far(self._path) or self.columns is not None:
+        if not is_remote(self._path) or self.columns is not None:
             return []
         offsets: Ints = self._cache.get(self._index, self._offsets)
         return ranges_of(self._path, offsets[indices], offsets[indices + 1])

@@ -44,8 +44,8 @@ class Window:
     def __call__(self, at: int, length: int) -> bytes:
         start = at - self._base
         if start < 0 or start + length > len(self._bytes):
-            is_far = abs(start - len(self._bytes)) > _FAR
-            self._bytes = self._read(at, max(length, _NEAR if is_far else _CHUNK))
+            is_remote = abs(start - len(self._bytes)) > _FAR
+            self._bytes = self._read(at, max(length, _NEAR if is_remote else _CHUNK))
             self._base, start = at, 0
             self._tell(at)
         return self._bytes[start : start + length]

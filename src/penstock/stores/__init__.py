@@ -9,21 +9,21 @@ from __future__ import annotations
 from ..engine.base import seams
 from .listings import home
 from .prefetch import Range, Reach
-from .remote import Far, FarFile, at, beside, is_far, located, told
+from .remote import RemoteFile, RemotePath, at, beside, display_path, is_remote, located
 from .stores import Stores
 
 __all__ = [
-    "Far",
-    "FarFile",
     "Range",
     "Reach",
+    "RemoteFile",
+    "RemotePath",
     "Stores",
     "at",
     "beside",
+    "display_path",
     "home",
-    "is_far",
+    "is_remote",
     "located",
-    "told",
 ]
 
 if not isinstance(seams.world.store, Stores):

@@ -155,9 +155,9 @@ class Blocks:
     def _has_room(self, run: Sequence[int], size: int) -> bool:
         """Return whether the cache has room for these blocks of an object."""
         if self._failed_at is not None:
-            if (now := seams.world.sched.now()) < self._failed_at + _RETRY_WRITES_AFTER:
+            if (current_time := seams.world.sched.now()) < self._failed_at + _RETRY_WRITES_AFTER:
                 return False
-            self._failed_at = now  # only this thread retries
+            self._failed_at = current_time  # only this thread retries
         new_bytes = sum(file_size(min(SIZE, size - number * SIZE)) for number in run)
         with self._write_lock():
             used_bytes = self._used_bytes()

@@ -150,7 +150,7 @@ def seconds() -> float:
 def error_for_status(status: int, reason: str = "", after: str | None = None) -> Exception:
     """Return the store error for an HTTP status.
 
-    The text is that of the standard: a server's own text may hold secrets.
+    The reason phrase comes from the standard: a server's own text may hold secrets.
 
     Args:
         status: the status code.
@@ -158,7 +158,7 @@ def error_for_status(status: int, reason: str = "", after: str | None = None) ->
         after: the `Retry-After` header.
 
     >>> error_for_status(503, after="3"), error_for_status(404), error_for_status(599)
-    (RetryableError('503 Service Unavailable'), NotFound('404 Not ObjectInfo'), RetryableError('599'))
+    (RetryableError('503 Service Unavailable'), NotFound('404 Not Found'), RetryableError('599'))
     """
     phrase = HTTPStatus(status).phrase if status in _STATUSES else ""
     text = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))

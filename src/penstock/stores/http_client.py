@@ -377,8 +377,8 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _timed_response(until: float, connection: Any, **more: Any) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(cast("Any", _TimedStream(until, connection)), **more)
+def _timed_response(until: float, connection: Any, **options: Any) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(cast("Any", _TimedStream(until, connection)), **options)
 
 
 def _timeout() -> float:

@@ -45,7 +45,7 @@ def home() -> Path:
 def shared_listing(
     key_parts: Sequence[str], list_store: Callable[[], list[ObjectInfo]]
 ) -> list[ObjectInfo]:
-    """Return the result of `list_store`, which one rank of a node calls for all ranks of the run.
+    """Return the result of `list_store`, called by one rank for all ranks of a node.
 
     The other ranks read its result from the cache folder for a minute.
 

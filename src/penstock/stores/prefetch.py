@@ -99,16 +99,16 @@ class Prefetcher:
             and len(self._pending) + len(new) <= _MAX_PENDING_REQUESTS
         )
 
-    def read(self, wanted: Range) -> bytes | memoryview:
+    def read(self, range_: Range) -> bytes | memoryview:
         """Return the bytes of a range, waiting for the parts in flight and fetching the others."""
         self._reset_after_fork()
-        if wanted.name not in self._requests:
-            return self._fetch(wanted)
-        parts, offset = list[bytes | memoryview](), wanted.start
-        while offset < wanted.stop:
-            request, stop = self._locate(wanted.name, offset, wanted.stop)
+        if range_.name not in self._requests:
+            return self._fetch(range_)
+        parts, offset = list[bytes | memoryview](), range_.start
+        while offset < range_.stop:
+            request, stop = self._locate(range_.name, offset, range_.stop)
             data = None if request is None else self._consume(request, offset, stop)
-            parts.append(self._fetch(Range(wanted.name, offset, stop)) if data is None else data)
+            parts.append(self._fetch(Range(range_.name, offset, stop)) if data is None else data)
             offset = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -166,18 +166,18 @@ class Prefetcher:
         self._pending_bytes, self._pending[key] = self._pending_bytes + size, request
         requests.insert(index, request)
 
-    def _missing_parts(self, wanted: Range) -> list[Range]:
+    def _missing_parts(self, range_: Range) -> list[Range]:
         """Return the parts of a range that are not in flight, each at most `_MAX_REQUEST` bytes."""
-        parts, offset = list[Range](), wanted.start
-        while offset < wanted.stop:
-            request, stop = self._locate(wanted.name, offset, wanted.stop)
+        parts, offset = list[Range](), range_.start
+        while offset < range_.stop:
+            request, stop = self._locate(range_.name, offset, range_.stop)
             if request is None:
                 cuts = (
                     [*range((offset // _MAX_REQUEST + 1) * _MAX_REQUEST, stop, _MAX_REQUEST)]
                     if stop - offset > _MAX_REQUEST
                     else []
                 )
-                parts += [Range(wanted.name, *span) for span in pairwise([offset, *cuts, stop])]
+                parts += [Range(range_.name, *span) for span in pairwise([offset, *cuts, stop])]
             offset = stop
         return parts
 

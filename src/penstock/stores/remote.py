@@ -51,10 +51,10 @@ def _is_pattern(name: str) -> bool:
     return "{" in name or is_glob(name)
 
 
-class FarFile(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A remote object as a seekable binary file; it holds no connection between reads.
 
-    >>> FarFile("data:,x").readable()
+    >>> RemoteFile("data:,x").readable()
     True
     """
 
@@ -98,15 +98,15 @@ class FarFile(io.RawIOBase):
         return len(data)
 
 
-class Far(_Local):
+class RemotePath(_Local):
     """A URL as a path; its text never contains a password or a signature.
 
-    >>> path = Far("s3:/bucket/a/b.jsonl.gz")
+    >>> path = RemotePath("s3:/bucket/a/b.jsonl.gz")
     >>> str(path), path.name, str(path.parent), str(path.with_name("c.tar")), str(path.absolute())
     ('s3://bucket/a/b.jsonl.gz', 'b.jsonl.gz', 's3://bucket/a', 's3://bucket/a/c.tar', 's3://bucket/a/b.jsonl.gz')
-    >>> str(Far("s3://bucket/a//b").with_name("c")), str(Far("s3://bucket/a/") / "b//c")
+    >>> str(RemotePath("s3://bucket/a//b").with_name("c")), str(RemotePath("s3://bucket/a/") / "b//c")
     ('s3://bucket/a//c', 's3://bucket/a/b//c')
-    >>> str(Far("hdfs:///a/b")), str(Far("hdfs:///a").with_name("c")), str(Far("memory:///a"))
+    >>> str(RemotePath("hdfs:///a/b")), str(RemotePath("hdfs:///a").with_name("c")), str(RemotePath("memory:///a"))
     ('hdfs:///a/b', 'hdfs:///c', 'memory://a')
     """
 
@@ -148,16 +148,16 @@ class Far(_Local):
         return str(self)
 
     def __reduce__(self) -> Any:
-        known = getattr(seams.world.store, "known", None)
-        return _unpickle, (str(self), None if known is None else known(str(self)))
+        get_state = getattr(seams.world.store, "known", None)
+        return _unpickle, (str(self), None if get_state is None else get_state(str(self)))
 
-    def absolute(self) -> Far:
+    def absolute(self) -> RemotePath:
         return self
 
-    def resolve(self, strict: bool = False) -> Far:
+    def resolve(self, strict: bool = False) -> RemotePath:
         return self
 
-    def expanduser(self) -> Far:
+    def expanduser(self) -> RemotePath:
         return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
@@ -184,34 +184,36 @@ class Far(_Local):
         buffering: int = -1,
         encoding: str | None = None,
         *rest: Any,
-        **more: Any,
+        **options: Any,
     ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         if set(mode) - set("rbt"):
             raise OSError(errno.EROFS, "remote objects are read-only", str(self))
-        raw = FarFile(str(self))
+        raw = RemoteFile(str(self))
         if "b" in mode and buffering == 0:
             return raw
         file = io.BufferedReader(raw, 1 << 20)
-        return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **more)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **options)
 
-    def glob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if scheme_of(str(self)) in ("http", "https"):
             return iter(())
-        return (Far(entry.path) for entry in seams.world.store.list(self._child(pattern)))
+        return (RemotePath(entry.path) for entry in seams.world.store.list(self._child(pattern)))
 
-    def rglob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def rglob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
         entries = seams.world.store.list(self._child("**"))
         return (
-            path for path in (Far(entry.path) for entry in entries) if fnmatch(path.name, pattern)
+            path
+            for path in (RemotePath(entry.path) for entry in entries)
+            if fnmatch(path.name, pattern)
         )
 
 
-def _unpickle(name: str, known: Any) -> Far:
+def _unpickle(name: str, state: Any) -> RemotePath:
     """Recreate a path in another process, with what the sender knew of its URL."""
     learn = getattr(seams.world.store, "learn", None)
-    if known is not None and learn is not None:
-        learn(name, known)
-    return Far(name)
+    if state is not None and learn is not None:
+        learn(name, state)
+    return RemotePath(name)
 
 
 def located(path: str | Path) -> Path:
@@ -224,10 +226,10 @@ def located(path: str | Path) -> Path:
         ConfigError: for a URL that cannot be read.
 
     >>> located("memory://a/b.jsonl"), located("file:///a/b"), located("a/b")
-    (Far('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
+    (RemotePath('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
     """
-    if isinstance(path, Far) or not is_far(path):
-        return path if isinstance(path, Far) else local(path)
+    if isinstance(path, RemotePath) or not is_remote(path):
+        return path if isinstance(path, RemotePath) else local(path)
     text = str(path)
     if reason := refused(text):
         raise ConfigError(reason)
@@ -236,7 +238,7 @@ def located(path: str | Path) -> Path:
         text
     ):
         learn(name, spelled_out(text))
-    return Far(name)
+    return RemotePath(name)
 
 
 def beside(file: str | Path, path: str) -> str:
@@ -255,11 +257,11 @@ def beside(file: str | Path, path: str) -> str:
     if path.startswith("~") or is_url(path):
         return path
     base = located(file).absolute()
-    if not isinstance(base, Far):
+    if not isinstance(base, RemotePath):
         return str(base.parent / path)
-    known = getattr(seams.world.store, "known", None)
+    get_state = getattr(seams.world.store, "known", None)
     root, host, *folders = str(base.parent).replace("://", ":/", 1).split("/")
-    if known is not None and (entry := known(str(base))) is not None:
+    if get_state is not None and (entry := get_state(str(base))) is not None:
         host = re.split("[/?#]", entry.full.split("://", 1)[1], maxsplit=1)[0]
     parts = list[str]() if path.startswith("/") else folders
     for part in path.split("/"):
@@ -269,20 +271,20 @@ def beside(file: str | Path, path: str) -> str:
 
 def at(name: str) -> Path:
     """Return a name from a store listing as a local or remote path."""
-    return Far(name) if is_far(name) else Path(name)
+    return RemotePath(name) if is_remote(name) else Path(name)
 
 
-def told(path: str | Path) -> str:
+def display_path(path: str | Path) -> str:
     """Return the text of a path without its secrets."""
-    return str(located(path)) if is_far(path) else str(path)
+    return str(located(path)) if is_remote(path) else str(path)
 
 
-def is_far(path: str | Path) -> bool:
+def is_remote(path: str | Path) -> bool:
     """Return whether a path or URL names a remote object.
 
-    >>> is_far("s3://bucket/x"), is_far("file:///x"), is_far("c:/x"), is_far("a/b")
+    >>> is_remote("s3://bucket/x"), is_remote("file:///x"), is_remote("c:/x"), is_remote("a/b")
     (True, False, False, False)
     """
-    return isinstance(path, Far) or (
+    return isinstance(path, RemotePath) or (
         is_url(str(path)) and scheme_of(str(path)) not in ("file", "local")
     )

@@ -113,10 +113,10 @@ class RetryingClients:
             if size not in (None, pinned.size) or not pinned.same(strip_etag(etag or ""), modified):
                 raise VersionMismatch
         except VersionMismatch:
-            now = _unquoted(self._client(pinned.url).stat(pinned.url))
-            if now.size == pinned.size and pinned.same(now.etag, now.modified):
+            current = _unquoted(self._client(pinned.url).stat(pinned.url))
+            if current.size == pinned.size and pinned.same(current.etag, current.modified):
                 raise RetryableError("the store answered with a different object") from None
-            raise changed_error(pinned, now) from None
+            raise changed_error(pinned, current) from None
         if len(data) != stop - start:
             raise RetryableError(
                 f"the answer was cut off after {len(data):,} of {stop - start:,} bytes"
@@ -201,16 +201,16 @@ class RetryingClients:
         raise CancelledError  # a thread that still waits sends its own request
 
 
-def changed_error(pinned: ObjectInfo, now: ObjectInfo) -> GivenUpError:
+def changed_error(pinned: ObjectInfo, current: ObjectInfo) -> GivenUpError:
     """Return the error for an object that changed during a run.
 
     Args:
         pinned: the version that the run began with.
-        now: the current version.
+        current: the current version.
     """
     return GivenUpError(
         f"{pinned.url} was changed while it was in use (it had {format_version(pinned)}, "
-        f"now {format_version(now)}): open it again, and do not change data during a run"
+        f"now {format_version(current)}): open it again, and do not change data during a run"
     )
 
 

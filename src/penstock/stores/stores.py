@@ -17,7 +17,7 @@ from . import listings
 from .blocks import Blocks
 from .client import ObjectInfo
 from .prefetch import Prefetcher, Range
-from .remote import is_far
+from .remote import is_remote
 from .retries import RetryingClients
 
 _MAX_FOLDER_CHECKS = 8  # with more matching folders, one recursive listing is cheaper
@@ -61,9 +61,9 @@ class Stores:
         """Return the state of a name, to send to another process."""
         return self._known.get(name)
 
-    def learn(self, name: str, known: Known) -> None:
+    def learn(self, name: str, state: Known) -> None:
         """Accept the state of a name from another process."""
-        self._known[name] = known
+        self._known[name] = state
 
     def learn_url(self, name: str, full: str) -> None:
         """Store the request URL, with its secrets, of a name."""
@@ -74,8 +74,8 @@ class Stores:
             self._logins[_host(url) + login] = _host(full)
 
     def _known_or_new(self, name: str) -> Known:
-        if (known := self._known.get(name)) is not None:
-            return known
+        if (state := self._known.get(name)) is not None:
+            return state
         url, login = parted(name)
         full = self._logins.get(_host(url) + login)
         return Known(name if full is None else full + url[len(_host(url)) :])
@@ -89,11 +89,11 @@ class Stores:
         return full
 
     def _pin(self, info: ObjectInfo) -> ObjectInfo:
-        known = self._known_or_new(info.url)
-        if known.found is not None and not (info.versioned and known.found.stat() == info.stat()):
+        state = self._known_or_new(info.url)
+        if state.found is not None and not (info.versioned and state.found.stat() == info.stat()):
             self._prefetcher.forget(info.url)
-        caches = self._looking.get(machine.thread(), [known.cache])
-        self._known[info.url] = known._replace(found=info, cache=caches[-1])
+        caches = self._looking.get(machine.thread(), [state.cache])
+        self._known[info.url] = state._replace(found=info, cache=caches[-1])
         return info
 
     def _pinned(self, name: str) -> ObjectInfo:
@@ -158,7 +158,7 @@ class Stores:
             FileNotFoundError: if there is no such object.
         """
         seen = {name: self._seen_object(name) for name in names}
-        if unknown := [name for name, found in seen.items() if found is None]:
+        if unknown := [name for name, current in seen.items() if current is None]:
             objects = listings.shared_listing(
                 unknown, lambda: [*filter(None, self._prefetcher.each(self._stat_or_none, unknown))]
             )
@@ -236,7 +236,7 @@ class Stores:
         return self._clients.some(f"{url}/", login)
 
     def list(self, pattern: str, /) -> list[Entry]:
-        if not is_far(pattern):
+        if not is_remote(pattern):
             return self._local.list(pattern)
         pattern, login = parted(pattern)
         base = before_glob(pattern).rpartition("/")[0] + "/"
@@ -285,12 +285,12 @@ class Stores:
         return self.listed(base, mark=login)
 
     def stat(self, path: str, /) -> Stat:
-        return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
+        return self._pinned(path).stat() if is_remote(path) else self._local.stat(path)
 
     # ------------------------------------------------------------ bytes
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
-        if not is_far(path):
+        if not is_remote(path):
             return self._local.read(path, start, length)
         pinned = self._pinned(path)
         stop = pinned.size if length is None else min(start + length, pinned.size)
@@ -299,7 +299,7 @@ class Stores:
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
         return (
             [self.read(path, *span) for span in ranges]
-            if is_far(path)
+            if is_remote(path)
             else self._local.many(path, ranges)
         )
 
@@ -319,16 +319,16 @@ class Stores:
             (range_ for range_ in clipped if range_.start < range_.stop), now
         )
 
-    def _fetch(self, wanted: Range) -> bytes | memoryview:
-        known, pinned = self._known_or_new(wanted.name), self._pinned(wanted.name)
+    def _fetch(self, range_: Range) -> bytes | memoryview:
+        state, pinned = self._known_or_new(range_.name), self._pinned(range_.name)
         # Without a version, another run could not detect a changed object.
-        if known.cache is None or not pinned.versioned:
-            return self._clients.read(pinned, wanted.start, wanted.stop)
-        blocks = self._blocks.get(known.cache)
+        if state.cache is None or not pinned.versioned:
+            return self._clients.read(pinned, range_.start, range_.stop)
+        blocks = self._blocks.get(state.cache)
         if blocks is None:
-            blocks = self._blocks.setdefault(known.cache, Blocks(known.cache))
+            blocks = self._blocks.setdefault(state.cache, Blocks(state.cache))
         return blocks.read(
-            pinned, wanted.start, wanted.stop, lambda a, b: self._clients.read(pinned, a, b)
+            pinned, range_.start, range_.stop, lambda a, b: self._clients.read(pinned, a, b)
         )
 
 

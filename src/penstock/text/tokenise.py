@@ -17,7 +17,7 @@ from ..engine.base.dtypes import TOKENS, exact_array, narrowed
 from ..engine.base.ints import whole
 from ..engine.base.limits import TOKENIZER
 from ..errors import ConfigError, DataError, PenstockError, is_panic, missing_extra, storage
-from ..stores import is_far, located, told
+from ..stores import display_path, is_remote, located
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
@@ -32,9 +32,10 @@ class Tokenise:
     pipeline's fingerprint contains the content of a local file, not its path.
 
     Args:
-        tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder
-            or a name on the hub (opened with transformers; code of a model never runs), an object
-            of either package, or a function from a list of texts to a list of lists of ids.
+        tokenizer: A `tokenizer.json`, by path or URL, is read with the package tokenizers. A folder
+            or a name on the hub is opened with transformers; code of a model never runs. An object
+            of either package, or a function from a list of texts to a list of lists of ids, is
+            called as it is.
         field: the field with the text, if samples are mappings.
         special_tokens: add the special tokens of the tokenizer's template.
         bos: a token before every text, unless the template adds it.
@@ -79,7 +80,7 @@ class Tokenise:
                     f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
                 )
         self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
-        self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
+        self.tokenizer: Any = tokenizer if self._path is None else display_path(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
             field,
             special_tokens,
@@ -213,7 +214,10 @@ class Tokenise:
     def _encode(self, texts: list[str], special: bool) -> list[Any]:
         tokenizer = self._loaded
         if hasattr(tokenizer, "encode_batch"):
-            return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=special)]
+            return [
+                encoding.ids
+                for encoding in tokenizer.encode_batch(texts, add_special_tokens=special)
+            ]
         if hasattr(tokenizer, "convert_tokens_to_ids"):
             return tokenizer(texts, add_special_tokens=special)["input_ids"]
         return list(tokenizer(texts))
@@ -227,11 +231,11 @@ class Tokenise:
                 return _digest(backend.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
         with storage(path):
-            file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
+            file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
             exists = file.is_file()
         if exists:
             return _digest(_read_file(file))
-        if path.suffix == ".json" or path.is_absolute() or is_far(path):
+        if path.suffix == ".json" or path.is_absolute() or is_remote(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
 

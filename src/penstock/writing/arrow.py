@@ -19,7 +19,15 @@ from ..errors import DataError
 from ..sources.rows import arrow, numpy_dtype
 from ..sources.saved_dataset import KEYS
 from ..types import Json
-from .exact import culprit, exact, native, require_same_kind, retyped, typed, unfit
+from .lossless import (
+    arrow_errors,
+    find_culprit,
+    infer_array,
+    normalize_empty,
+    require_same_kind,
+    to_lossless_array,
+    to_native_order,
+)
 from .tables import encode_table
 
 _SCHEMA_SAMPLES = 64
@@ -71,14 +79,14 @@ def columns_of(dataset: Dataset) -> Columns:
     fields = list[Any]()
     for name in names:
         values_by_position = {
-            place: row[name] for place, row in enumerate(rows) if row.get(name) is not None
+            index: row[name] for index, row in enumerate(rows) if row.get(name) is not None
         }
         try:
             fields.append(pa.field(name, _type([*values_by_position.values()], name)))
         except DataError:
             raise
-        except unfit() as error:
-            culprit_index = culprit([*values_by_position.values()])
+        except arrow_errors() as error:
+            culprit_index = find_culprit([*values_by_position.values()])
             where = (
                 _WHERE
                 if culprit_index is None
@@ -93,14 +101,14 @@ def columns_of(dataset: Dataset) -> Columns:
 def _type(values: list[Any], name: str) -> Any:
     """Return the type of a column: lists of the arrays' common dtype, or what Arrow infers."""
     pa: Any = arrow()
-    values = retyped(values)
+    values = normalize_empty(values)
     dtypes: set[Any] = {
         cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values
     }
     is_uniform = (
         len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
     )
-    arrow_type = pa.list_(pa.from_numpy_dtype(*dtypes)) if is_uniform else typed(values).type
+    arrow_type = pa.list_(pa.from_numpy_dtype(*dtypes)) if is_uniform else infer_array(values).type
     require_same_kind(values, arrow_type)
     if pa.types.is_null(arrow_type):
         raise DataError(
@@ -144,8 +152,8 @@ class ArrowEncoder:
 
 
 def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
-    """Return the values of a column; empty vectors without a dtype get that of the column."""
-    values = [native(row.get(field.name)) for row in pieces]
+    """Return the values of a column; empty vectors without a dtype get the column's dtype."""
+    values = [to_native_order(row.get(field.name)) for row in pieces]
     if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
         return values
     types: Any = arrow("pyarrow.types")
@@ -202,14 +210,14 @@ def _column(values: list[Any], field: Any, first: int) -> Any:
             )
             return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_values))
     try:
-        return exact(values, field.type)
-    except unfit():
+        return to_lossless_array(values, field.type)
+    except arrow_errors():
         for offset, value in enumerate(values):
             _fits(value, field, first + offset)
     try:
         # Each value fits, though Arrow infers no common type.
         return pa.array(values, field.type)
-    except unfit() as error:
+    except arrow_errors() as error:
         raise DataError(
             f"the field {field.name!r} cannot be one column: {error}",
             where=f"samples from {first} on",
@@ -226,8 +234,8 @@ def _plain(value: Any) -> bool:
 
 def _fits(value: Any, field: Any, position: int) -> None:
     try:
-        exact([value], field.type)
-    except unfit() as error:
+        to_lossless_array([value], field.type)
+    except arrow_errors() as error:
         raise DataError(
             f"its field {field.name!r} is not {field.type}, its type in the first samples: {error}",
             where=f"sample {position}",

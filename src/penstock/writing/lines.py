@@ -67,10 +67,10 @@ def as_json(value: Any) -> bytes:
 def _to_json_type(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         dtype: np.dtype[Any] = cast(Any, value).dtype
-        for each in (dtype, *(field[0] for field in (dtype.fields or {}).values())):
+        for field_dtype in (dtype, *(field[0] for field in (dtype.fields or {}).values())):
             if (
-                each.base.kind in "mM" or each.base.char in "gG"
+                field_dtype.base.kind in "mM" or field_dtype.base.char in "gG"
             ):  # nanoseconds would become integers
-                raise TypeError(f"{each} is not JSON")
+                raise TypeError(f"{field_dtype} is not JSON")
         return cast(Any, value).tolist()
     raise TypeError(f"a {type(value).__name__} is not JSON")

@@ -158,11 +158,11 @@ def _read_or_begin_manifest(writer: Writer, record: dict[str, Any]) -> dict[str,
         raise DataError(
             f"the manifest is corrupted: delete the folder ({error})", where=str(path)
         ) from error
-    before, now = (
+    before, after = (
         {name: content.get(name) for name in record if name != "code"}
         for content in (manifest, record)
     )
-    if lines := difference(before, now):
+    if lines := difference(before, after):
         differences = "\n".join(f"  {line}" for line in lines[:20])
         raise ConfigError(
             f"{writer.folder} holds other shards:\n{differences}\ngive another folder, or delete this one"

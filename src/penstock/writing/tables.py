@@ -8,7 +8,14 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
-from .exact import culprit, require_lossless, require_same_kind, retyped, typed, unfit
+from .lossless import (
+    arrow_errors,
+    find_culprit,
+    infer_array,
+    normalize_empty,
+    require_lossless,
+    require_same_kind,
+)
 
 _CHUNK_ROWS = 1_000  # rows made into a table at a time
 
@@ -76,13 +83,13 @@ def _table(rows: list[Any], first: int) -> Any:
     pa: Any = arrow()
     columns = dict[str, Any]()
     for name in names:
-        values = retyped([row.get(name) for row in rows])
+        values = normalize_empty([row.get(name) for row in rows])
         try:
-            columns[name] = typed(values)
+            columns[name] = infer_array(values)
             require_same_kind(values, columns[name].type)
             pa.field(name, columns[name].type)  # raises for names that are not UTF-8
-        except unfit() as error:
-            culprit_index = culprit(values)
+        except arrow_errors() as error:
+            culprit_index = find_culprit(values)
             where = (
                 f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
             )
@@ -99,21 +106,21 @@ def _concatenate(tables: list[Any]) -> Any:
     return arrow().concat_tables([conform(table, schema) for table in tables])
 
 
-def merge_schemas(one: Any, other: Any) -> Any:
+def merge_schemas(schema: Any, other: Any) -> Any:
     """Return a schema with the columns of both.
 
     Raises:
         DataError: if a column has incompatible types.
     """
     return _with_type_error(
-        lambda: arrow().unify_schemas([one, other], promote_options="permissive")
+        lambda: arrow().unify_schemas([schema, other], promote_options="permissive")
     )
 
 
 def _with_type_error(convert: Callable[[], Any]) -> Any:
     try:
         return convert()
-    except unfit() as error:
+    except arrow_errors() as error:
         raise DataError(
             f"a field has one type in some rows and another in others: {error}"
         ) from error

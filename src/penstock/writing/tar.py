@@ -88,8 +88,8 @@ def _member(key: str, part: Any, value: Any) -> bytes:
         data = _data(str(part).rpartition(".")[2].lower(), value)
         if "\0" in name or sample_part(Member(name, "0", 0, BLOCK, len(data)), name) != (key, part):
             raise ValueError(
-                "readers would split this name into another key and part: use no dot after the "
-                "last slash of a key"
+                "readers would find another key or part in this name: a key has no dot after its "
+                "last slash"
             )
         head = header(name, len(data))
     except (TypeError, ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...engine.base.sizes import Chained, Ends
 from ...engine.base.spans import Spans
 from ...errors import DataError
-from ...stores import Range, is_far
+from ...stores import Range, is_remote
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
@@ -150,13 +150,13 @@ class TokenFile:
         """Return the tokens of all documents, concatenated, as a view."""
         ends = self._ends.get()
         tokens, count = self._tokens(), int(ends[-1]) if ends.size else 0
-        if not is_far(self._path):
+        if not is_remote(self._path):
             self._data.whole()
         return tokens.until(count) if isinstance(tokens, RemoteTokens) else tokens[:count]
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the byte ranges that these documents need; none for a local file."""
-        return self.ranges_between(*bounds(self._ends.get(), indices)) if is_far(self._path) else []
+        return self.ranges_between(*bounds(self._ends.get(), indices)) if is_remote(self._path) else []
 
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
         """Return the byte ranges of these tokens."""
@@ -167,13 +167,13 @@ class TokenFile:
 
     def _tokens(self) -> npt.NDArray[Any] | RemoteTokens:
         sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
-        if is_far(self._path):
+        if is_remote(self._path):
             return RemoteTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
 
     def _compare(self, starts: Ints, stops: Ints) -> None:
         """Raise if tokens differ from their checksums."""
-        if self._data.known() and not is_far(self._path) and starts.size and self._form.tokens:
+        if self._data.known() and not is_remote(self._path) and starts.size and self._form.tokens:
             with sidecar.storage(self._path):
                 mapping = memoryview(mapped(self._path))
             for byte_range in self.ranges_between(starts, stops):

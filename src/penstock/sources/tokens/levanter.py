@@ -21,7 +21,7 @@ from ...engine.base import seams
 from ...engine.base.progress import Progress
 from ...engine.base.sizes import Ends
 from ...errors import ConfigError, DataError, missing_extra
-from ...stores import is_far, located
+from ...stores import is_remote, located
 from ...types import Ints, Sizes
 from .. import meta, sidecar
 from ..chain import Chain, File, Outline
@@ -190,7 +190,7 @@ def _chunks(folder: Path) -> list[seams.Entry]:
 
 
 def _open_array(path: Path) -> Any:
-    if is_far(path):
+    if is_remote(path):
         raise ConfigError(
             f"{path}: Penstock reads Levanter's caches from local folders only: copy it to one"
         )

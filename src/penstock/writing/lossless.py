@@ -18,22 +18,22 @@ from ..engine.base.dtypes import is_untyped
 from ..sources.rows import arrow
 
 
-def exact(values: Sequence[Any], arrow_type: Any) -> Any:
+def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
     """Return the values as an array of this type.
 
     Raises:
-        Exception: one of `unfit()`, if a value would change.
+        Exception: one of `arrow_errors()`, if a value would change.
 
     >>> import pyarrow as pa
-    >>> exact([1, None], pa.float64()).to_pylist()
+    >>> to_lossless_array([1, None], pa.float64()).to_pylist()
     [1.0, None]
-    >>> exact([1.5], pa.int64())
+    >>> to_lossless_array([1.5], pa.int64())
     Traceback (most recent call last):
     ...
     pyarrow.lib.ArrowInvalid: Float value 1.500000 was truncated converting to int64
     """
     require_same_kind(values, arrow_type)
-    inferred = typed(values)
+    inferred = infer_array(values)
     if inferred.type.equals(arrow_type):
         return inferred
     for array in getattr(inferred, "chunks", [inferred]):  # long text makes several arrays
@@ -41,10 +41,10 @@ def exact(values: Sequence[Any], arrow_type: Any) -> Any:
     return arrow().array(values, arrow_type)
 
 
-def typed(values: Sequence[Any]) -> Any:
+def infer_array(values: Sequence[Any]) -> Any:
     """Return `pyarrow.array(values)`, with nanoseconds of pandas and integers from 2^63 on.
 
-    >>> typed([{"id": 2**64 - 1}, None, {"id": 5}]).type
+    >>> infer_array([{"id": 2**64 - 1}, None, {"id": 5}]).type
     StructType(struct<id: uint64>)
     """
     pa: Any = arrow()
@@ -94,15 +94,15 @@ def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
     present = [value for value in values if value is not None]
     if pa.types.is_struct(arrow_type):
         fields = (
-            (each.name, [value.get(each.name) for value in present], each.type)
-            for each in arrow_type
+            (item.name, [value.get(item.name) for value in present], item.type)
+            for item in arrow_type
         )
         return pa.struct(
             [(name, _widened(inner, inner_kind)) for name, inner, inner_kind in fields]
         )
     if pa.types.is_list(arrow_type):
         items = chain.from_iterable(
-            each for each in present if not _is_typed(each) or each.dtype.kind == "u"
+            item for item in present if not _is_typed(item) or item.dtype.kind == "u"
         )
         return pa.list_(_widened(items, arrow_type.value_type))
     if pa.types.is_integer(arrow_type):
@@ -138,8 +138,8 @@ def _without_large(value: Any) -> Any:
 
 def _any_within(kind: Any, tests: Sequence[str]) -> bool:
     return _any(tests, kind) or any(
-        _any_within(kind.field(place).type, tests)
-        for place in range(kind.num_fields if _any(_NESTED, kind) else 0)
+        _any_within(kind.field(index).type, tests)
+        for index in range(kind.num_fields if _any(_NESTED, kind) else 0)
     )
 
 
@@ -147,9 +147,8 @@ _LARGE = 1 << 63
 _NESTED = ("is_struct", "is_list")
 
 
-def native(value: Any) -> Any:
-    """Return an array in the byte order of this machine, the only one that Arrow takes; other
-    values unchanged."""
+def to_native_order(value: Any) -> Any:
+    """Return an array in native byte order, as Arrow requires; other values unchanged."""
     return (
         value.astype(value.dtype.newbyteorder("="))
         if _is_typed(value) and not value.dtype.isnative
@@ -157,38 +156,39 @@ def native(value: Any) -> Any:
     )
 
 
-def retyped(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column: arrays in this machine's byte order, and empty vectors that
-    tell no dtype in the form of the others.
+def normalize_empty(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column; empty vectors without a dtype take the form of the others.
 
-    >>> retyped([np.array([]), np.array([5], np.int32)])
+    Arrays are in native byte order.
+
+    >>> normalize_empty([np.array([]), np.array([5], np.int32)])
     [array([], dtype=int32), array([5], dtype=int32)]
     """
-    values = [native(value) for value in values]
+    values = [to_native_order(value) for value in values]
     untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
-    told = [
+    informative = [
         value
         for value, empty in zip(values, untyped, strict=True)
         if not empty and value is not None
     ]
-    if not told or not any(untyped):
+    if not informative or not any(untyped):
         return list(values)
-    like: Any = next((value for value in told if _is_typed(value) and value.ndim == 1), None)
+    like: Any = next((value for value in informative if _is_typed(value) and value.ndim == 1), None)
     empty: Any = [] if like is None else np.zeros(0, like.dtype)
     return [empty if is_empty else value for value, is_empty in zip(values, untyped, strict=True)]
 
 
-def unfit() -> tuple[type[Exception], ...]:
+def arrow_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of Arrow and Python for values that do not fit into a column."""
     return (arrow().ArrowException, TypeError, ValueError, OverflowError)
 
 
-def culprit(values: Sequence[Any]) -> int | None:
+def find_culprit(values: Sequence[Any]) -> int | None:
     """Return the index of the first value that no column can hold; `None` if values only differ."""
     for index, value in enumerate(values):
         try:
-            typed([value])
-        except unfit():
+            infer_array([value])
+        except arrow_errors():
             return index
     return None
 
@@ -204,17 +204,17 @@ def require_same_kind(values: Iterable[Any], arrow_type: Any) -> None:
     if types.is_struct(arrow_type):
         for field in arrow_type:
             require_same_kind(
-                [cast(Any, each).get(field.name) for each in present if isinstance(each, Mapping)],
+                [cast(Any, item).get(field.name) for item in present if isinstance(item, Mapping)],
                 field.type,
             )
         return
     if types.is_list(arrow_type):
         _require_types(present, arrow_type, (object,), (set, frozenset, np.ma.MaskedArray))
         require_same_kind(
-            chain.from_iterable(each for each in present if not _is_typed(each)),
+            chain.from_iterable(item for item in present if not _is_typed(item)),
             arrow_type.value_type,
         )
-        dtypes: set[Any] = {each.dtype for each in present if _is_typed(each)}
+        dtypes: set[Any] = {item.dtype for item in present if _is_typed(item)}
         if len({dtype for dtype in dtypes if dtype.kind in "mM"}) > 1:
             raise ValueError("arrays of times differ in their unit")
         require_same_kind(
@@ -227,7 +227,7 @@ def require_same_kind(values: Iterable[Any], arrow_type: Any) -> None:
             break
     if types.is_timestamp(arrow_type) or types.is_time(arrow_type):
         zone = getattr(arrow_type, "tz", None) is not None
-        if {each.tzinfo is not None for each in present if isinstance(each, datetime | time)} - {
+        if {item.tzinfo is not None for item in present if isinstance(item, datetime | time)} - {
             zone
         }:
             raise ValueError(
@@ -242,13 +242,13 @@ def _is_typed(value: Any) -> bool:
 
 def _require_types(values: Iterable[Any], kind: Any, accepted: Types, excluded: Types) -> None:
     others = [
-        each
-        for each in set(map(type, values))
-        if not issubclass(each, accepted) or issubclass(each, excluded)
+        type_
+        for type_ in set(map(type, values))
+        if not issubclass(type_, accepted) or issubclass(type_, excluded)
     ]
     if others:
         raise ValueError(
-            f"a value of the type {min(each.__name__ for each in others)} does not go into {kind}"
+            f"a value of the type {min(type_.__name__ for type_ in others)} does not go into {kind}"
         )
 
 
