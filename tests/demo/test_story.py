@@ -56,7 +56,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report
     outcome.tell(console)
     said = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "100 of 100 steps equal" in said and "100 of 100 steps held what the plan says" in said
+    assert "100 of 100 steps equal" in said and "100 of 100 steps match the plan" in said
     assert "What is in step" in said
 
     # The check can fail: a step with another document, and a document at another step, are found.

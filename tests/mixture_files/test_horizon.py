@@ -120,7 +120,7 @@ def test_large_numbers_as_people_write_them(write: Any, text: str, number: int) 
 def test_and_those_that_are_none(write: Any, text: str) -> None:
     problems = lint(write(f"sources: {{a: {{path: code}}}}\nhorizon: {{tokens: {text}}}"))
     assert any(
-        "horizon.tokens: a whole number at least 1, not" in str(problem) for problem in problems
+        "horizon.tokens: expected a whole number at least 1, not" in str(problem) for problem in problems
     )
 
 
