@@ -15,7 +15,7 @@ from penstock.demo import story
 from penstock.demo.ask import ask
 from penstock.demo.journal import Tail
 from penstock.demo.story import Settings, demo
-from penstock.report import opened
+from penstock.report import open_target
 
 pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
 
@@ -63,7 +63,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tail = Tail(tmp_path / "runs" / "untouched.jsonl")
     records = list(tail.more())
     changed = replace_key(records, 40)
-    answers = ask(opened(outcome.mixture), changed, 50)
+    answers = ask(open_target(outcome.mixture), changed, 50)
     assert answers.wrong_steps == [40] and not answers.hold
 
 

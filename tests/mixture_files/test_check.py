@@ -69,8 +69,16 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [2],
         "batch.drop_remainder: expected true or false, not 'yes'",
     ),
-    "list": ("sources: {a: {path: {x: 1}}}", [1], "sources.a.path: expected a list, not names with values"),
-    "empty list": ("sources: {a: {path: []}}", [1], "sources.a.path: expected a list of at least one"),
+    "list": (
+        "sources: {a: {path: {x: 1}}}",
+        [1],
+        "sources.a.path: expected a list, not names with values",
+    ),
+    "empty list": (
+        "sources: {a: {path: []}}",
+        [1],
+        "sources.a.path: expected a list of at least one",
+    ),
     "value": (
         "sources: {a: {path: code, where: {lang: {min: [1]}}}}",
         [1],
@@ -81,7 +89,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "sources.a.where: expected names with values",
     ),
-    "source": ("sources:\n  a: code/*.parquet", [2], "sources.a: expected settings by name (path, format"),
+    "source": (
+        "sources:\n  a: code/*.parquet",
+        [2],
+        "sources.a: expected settings by name (path, format",
+    ),
     "no sources": ("seed: 1", [1], "'sources' is missing"),
     "empty": ("# nothing\n", [1], "the file is empty"),
     "a list": ("- a\n- b\n", [1], "settings by name"),

@@ -60,7 +60,9 @@ def test_lines_count_once_they_are_indexed(write: Any) -> None:
     path = write("sources:\n  b: {path: text, weight: 1}\nhorizon: {samples: 400}")
     assert found(path) == []
     ps.load(path)
-    assert found(path)[0][3].startswith("the source is read about 10.0 times over the run (40 rows)")
+    assert found(path)[0][3].startswith(
+        "the source is read about 10.0 times over the run (40 rows)"
+    )
 
 
 def test_slices_and_schedules_count(write: Any) -> None:
@@ -98,7 +100,9 @@ def test_never_reached(write: Any) -> None:
 
 def test_epochs_asked_for(write: Any) -> None:
     path = write("sources:\n  a: {path: code, epochs: 9}\n  b: {path: text, epochs: 1}")
-    assert found(path) == [(2, "warning", "sources.a.epochs", "the source is read 9 times over the run")]
+    assert found(path) == [
+        (2, "warning", "sources.a.epochs", "the source is read 9 times over the run")
+    ]
 
 
 def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:

@@ -194,7 +194,9 @@ def test_lint_counts_stages_and_groups(write: Any) -> None:
         map(str, lint(write(text)))
     )
     staged_text = text + "stages: [{until: 50%}, {weights: {text: 0}}]\n"
-    assert "sources.b: the source is read about 8.8 times" in " ".join(map(str, lint(write(staged_text))))
+    assert "sources.b: the source is read about 8.8 times" in " ".join(
+        map(str, lint(write(staged_text)))
+    )
     never = (
         SOURCES.replace("b: {path: text}", "b: {path: text, weight: 0}")
         + "horizon: {samples: 40}\n"

@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from penstock.engine.runtime.saves import read_states
-from penstock.report import Target, opened, rows, shares
+from penstock.report import Target, open_target, rows, shares
 
 from . import page
 from .ask import Answers, ask
@@ -233,7 +233,7 @@ def _prepare(settings: Settings, console: Console) -> Target:
     console.print(
         f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False
     )
-    target = opened(write_mixture(folder, settings.steps))
+    target = open_target(write_mixture(folder, settings.steps))
     size = target.plan.size
     if size is not None and size < settings.steps:
         raise Failed(f"the data lasts for {size} steps; lower --steps {settings.steps}")
