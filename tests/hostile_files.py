@@ -32,7 +32,7 @@ from penstock.engine.base import seams
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
-from penstock.report.target import opened
+from penstock.report.target import open_target
 from penstock.sources import index_files, open_files, sidecar
 from penstock.text import Tokenise
 
@@ -506,7 +506,7 @@ def state_in_a_file_that_is_a_pipe(at: Path) -> None:
     os.mkfifo(at / "state.json")
     (at / "x.jsonl").write_text("{}\n")
     (at / "m.yaml").write_text("sources: {a: {path: x.jsonl}}")
-    opened(at / "m.yaml", state=at / "state.json")
+    open_target(at / "m.yaml", state=at / "state.json")
 
 
 def states_in_a_pipe(at: Path) -> None:

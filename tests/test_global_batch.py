@@ -266,7 +266,7 @@ def test_an_audit_of_a_file_shows_the_ranks_that_are_named(
         in penstock("audit", mixture, "--steps", "0:3", "--ranks", 3).output
     )
     (state := tmp_path / "one.json").write_text(json.dumps(loaders[0].state_dict()))
-    assert "leave it out" in penstock("audit", mixture, "--ranks", 4, "--state", state).output
+    assert "remove --ranks" in penstock("audit", mixture, "--ranks", 4, "--state", state).output
     mixture.write_text(text.replace("size: 8", "size: 4, ranks: 2"))
     assert "batch.ranks: 2" in penstock("audit", mixture, "--ranks", 4).output
 

@@ -238,7 +238,7 @@ def test_coverage_names_the_lost_the_doubled_and_the_foreign() -> None:
         assert_covers([7], [5, 6, 7])
     with pytest.raises(AssertionError, match="1 given too often, the first is 7"):
         assert_covers([7, 7], [7])
-    with pytest.raises(AssertionError, match="1 nobody expected, the first is 8"):
+    with pytest.raises(AssertionError, match="1 unexpected keys, the first is 8"):
         assert_covers([7, 8], [7])
 
 

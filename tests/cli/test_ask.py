@@ -418,7 +418,7 @@ def test_a_state_that_is_not_there_is_asked_for_in_words(mixture: Path, penstock
     for words in (("plan", mixture), ("at", mixture, 3), ("audit", mixture)):
         refused = penstock(*words, "--state", mixture / "nosuch")
         assert (
-            refused.exit_code == 2 and "there is no state: name the folder that" in refused.stderr
+            refused.exit_code == 2 and "no state found: pass the folder given to" in refused.stderr
         ), refused.stderr
 
 

@@ -245,7 +245,7 @@ def test_ctrl_c_ends_it_with_130(
     def pressed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    module, _, name = INSIDE.get(command, "penstock.report.target.opened").rpartition(".")
+    module, _, name = INSIDE.get(command, "penstock.report.target.open_target").rpartition(".")
     importlib.import_module("penstock.report.target")
     monkeypatch.setattr(importlib.import_module(module), name, pressed)
     words, _ = ASKED[command]

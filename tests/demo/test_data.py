@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from penstock.demo.data import LIMIT, PIECE, Made, build, documented, pieces
+from penstock.demo.data import LIMIT, PIECE, WrittenSource, build, documented, pieces
 
 SOURCE = '''
 @decorator
@@ -56,7 +56,7 @@ def test_signatures_and_docstrings_make_pairs() -> None:
 
 
 def test_build_writes_what_it_says(tmp_path: Path) -> None:
-    made: dict[str, Made] = {one.name: one for one in build(tmp_path)}
+    made: dict[str, WrittenSource] = {one.name: one for one in build(tmp_path)}
     assert set(made) == {"code", "prose", "pairs"}
     rows = {
         "code": sum(

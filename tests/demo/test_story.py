@@ -15,7 +15,7 @@ from penstock.demo import story
 from penstock.demo.ask import ask
 from penstock.demo.journal import Tail
 from penstock.demo.story import Settings, demo
-from penstock.report import opened
+from penstock.report import open_target
 
 pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
 
@@ -56,14 +56,14 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report
     outcome.tell(console)
     said = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "100 of 100 steps equal" in said and "100 of 100 steps held what the plan says" in said
+    assert "100 of 100 steps equal" in said and "100 of 100 steps match the plan" in said
     assert "What is in step" in said
 
     # The check can fail: a step with another document, and a document at another step, are found.
     tail = Tail(tmp_path / "runs" / "untouched.jsonl")
     records = list(tail.more())
     changed = replace_key(records, 40)
-    answers = ask(opened(outcome.mixture), changed, 50)
+    answers = ask(open_target(outcome.mixture), changed, 50)
     assert answers.wrong_steps == [40] and not answers.hold
 
 

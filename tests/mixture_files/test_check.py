@@ -31,7 +31,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "text for number": (
         "seed: seven\nsources: {a: {path: code}}",
         [1],
-        "seed: a whole number, not 'seven'",
+        "seed: expected a whole number, not 'seven'",
     ),
     "fraction": (
         "block_size: 2.5\nsources: {a: {path: code}}",
@@ -41,17 +41,17 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "negative": (
         "sources:\n  a: {path: code, weight: -1}",
         [2],
-        "sources.a.weight: a number at least 0, not -1",
+        "sources.a.weight: expected a number at least 0, not -1",
     ),
     "not finite": (
         "sources:\n  a: {path: code, weight: .inf}",
         [2],
-        "sources.a.weight: a number at least 0, not inf",
+        "sources.a.weight: expected a number at least 0, not inf",
     ),
     "no group": (
         "sources:\n  a: {path: code, group: x}",
         [2],
-        "sources.a.group: there is no group 'x': say groups",
+        "sources.a.group: there is no group 'x': add groups",
     ),
     "true for number": (
         "sources:\n  a: {path: code, weight: true}",
@@ -67,21 +67,33 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "flag": (
         "sources: {a: {path: code}}\nbatch: {size: 2, drop_remainder: yes}",
         [2],
-        "batch.drop_remainder: true or false, not 'yes'",
+        "batch.drop_remainder: expected true or false, not 'yes'",
     ),
-    "list": ("sources: {a: {path: {x: 1}}}", [1], "sources.a.path: a list, not names with values"),
-    "empty list": ("sources: {a: {path: []}}", [1], "sources.a.path: a list of at least one"),
+    "list": (
+        "sources: {a: {path: {x: 1}}}",
+        [1],
+        "sources.a.path: expected a list, not names with values",
+    ),
+    "empty list": (
+        "sources: {a: {path: []}}",
+        [1],
+        "sources.a.path: expected a list of at least one",
+    ),
     "value": (
         "sources: {a: {path: code, where: {lang: {min: [1]}}}}",
         [1],
-        "sources.a.where.lang.min: one value, not a list",
+        "sources.a.where.lang.min: expected one value, not a list",
     ),
     "empty where": (
         "sources: {a: {path: code, where: {}}}",
         [1],
         "sources.a.where: expected names with values",
     ),
-    "source": ("sources:\n  a: code/*.parquet", [2], "sources.a: settings by name (path, format"),
+    "source": (
+        "sources:\n  a: code/*.parquet",
+        [2],
+        "sources.a: expected settings by name (path, format",
+    ),
     "no sources": ("seed: 1", [1], "'sources' is missing"),
     "empty": ("# nothing\n", [1], "the file is empty"),
     "a list": ("- a\n- b\n", [1], "settings by name"),
@@ -150,7 +162,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "long slice": (
         "sources: {a: {path: code, slice: [0, 9, 1, 1]}}",
         [1],
-        "a list of at least one and at most 3",
+        "a list of at least one value and at most 3",
     ),
     "half a block": (
         "shuffle: {rows: 5}\nsources: {a: {path: code}}",
@@ -180,7 +192,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "point": (
         "sources: {a: {path: code}}\nschedule:\n  points:\n    soon: {a: 1}",
         [4],
-        "schedule.points.soon: a whole number of at least 0, not 'soon'",
+        "schedule.points.soon: expected a whole number of at least 0, not 'soon'",
     ),
     "point name": (
         "sources: {aa: {path: code}}\nschedule:\n  points:\n    5: {aaa: 1, aa: 1}",
@@ -195,7 +207,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "point zero": (
         "sources: {a: {path: code}}\nschedule:\n  points:\n    5: {a: 0}",
         [4],
-        "schedule.points.5: all weights are 0 here",
+        "schedule.points.5: all weights of this point are 0",
     ),
     "weight and points": (
         "sources:\n  a: {path: code, weight: 1}\nschedule: {points: {0: {a: 1}}}",

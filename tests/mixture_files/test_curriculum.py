@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from example_counts import rounds
 from penstock.mixture_files import lint, read_model
-from penstock.report import Target, opened, shares
+from penstock.report import Target, open_target, shares
 from penstock.report.blame import blame
 from penstock.report.stretch import RangeMeter
 from penstock.sources import Chain
@@ -78,7 +78,7 @@ def path(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def target(path: Path) -> Target:
-    return opened(path)
+    return open_target(path)
 
 
 def test_it_is_one_page_without_mistakes(path: Path) -> None:
@@ -186,4 +186,4 @@ def test_loading_and_planning_read_no_sample(path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(source, "read", never)
     ds = ps.load(path)
     assert len(ds) and ds.plan.at(len(ds) - 1) and ds.plan.find("web_05", 3) is not None
-    shares.rows(opened(path), 20)
+    shares.rows(open_target(path), 20)

@@ -117,8 +117,8 @@ def test_it_comes_back(data: Path, write: Any) -> None:
     [
         ([["cod", 1]], r"names \['cod'\]; did you mean 'code'"),
         ([["code", 60]], "source 'code': exclude: row 60 does not exist; the source has 60"),
-        ([["code", -1]], "there is no row -1"),
-        ([["code"]], "line 1: .* is no key"),
+        ([["code", -1]], "row -1 does not exist"),
+        ([["code"]], "line 1: .* is not a key"),
         ([["code", i] for i in range(60)], "source 'code': exclude: all rows are excluded"),
     ],
 )
@@ -127,7 +127,7 @@ def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) 
     with pytest.raises(ps.ConfigError, match=said):
         ps.load(write(MIXTURE))
     keyed(data, [["code", 1], ["in/text", 99]])
-    with pytest.raises(ps.ConfigError, match="no row 99"):
+    with pytest.raises(ps.ConfigError, match="row 99 does not exist"):
         ps.load(write(MIXTURE))
 
 
@@ -138,7 +138,7 @@ def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) 
 def test_a_line_that_is_no_key_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "keys.jsonl"
     path.write_text(f'["a", 1]\n{line}\n')
-    with pytest.raises(ConfigError, match=r"line 2: .* is no key"):
+    with pytest.raises(ConfigError, match=r"line 2: .* is not a key"):
         read_keys(path)
 
 

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import lint, read_model
-from penstock.report import opened
+from penstock.report import open_target
 
 SOURCES = "sources: {a: {path: a.parquet, lengths: ids, weight: 2}, b: {path: b.parquet, lengths: ids, weight: 1}}\n"
 
@@ -51,7 +51,7 @@ def test_in_samples_and_passes(tokens: Path, write: Any) -> None:
     ):
         path = write(f"{SOURCES}horizon: {{{horizon}}}")
         rows = said(path)
-        assert len(rows) == samples == ps.load(path).plan.size == opened(path).horizon(None)
+        assert len(rows) == samples == ps.load(path).plan.size == open_target(path).horizon(None)
         for row, other in zip(rows, islice(whole, samples), strict=True):
             np.testing.assert_equal(row, other)
 
@@ -60,7 +60,7 @@ def test_in_steps_of_all_ranks(tokens: Path, write: Any) -> None:
     path = write(f"{SOURCES}horizon: {{steps: 7}}\nbatch: {{size: 4, ranks: 3, collate: list}}")
     assert [len(batch) for batch in said(path)] == [4] * 21
     ranks = [list(ps.Loader(ps.load(path), rank=rank, world_size=3)) for rank in range(3)]
-    assert [len(items) for items in ranks] == [7, 7, 7] and opened(path).horizon(None) == 7
+    assert [len(items) for items in ranks] == [7, 7, 7] and open_target(path).horizon(None) == 7
 
 
 def test_in_tokens_that_are_not_packed(tokens: Path, write: Any) -> None:
@@ -83,7 +83,7 @@ def test_packed_rows_end_there(tokens: Path, write: Any, method: str, stop: str)
     for horizon in ("steps: 15", "tokens: 960", "tokens: 0.95k"):
         path = write(f"{SOURCES}{rest}horizon: {{{horizon}}}")
         assert sum(len(batch["ids"]) for batch in said(path)) == 60, "15 steps of 4 rows"
-        target = opened(path)
+        target = open_target(path)
         if target.whole:
             assert target.horizon(None) == 15 and target.horizon(20) == 15
         else:  # rows are packed while it runs: about as many samples as 60 rows hold
@@ -120,7 +120,8 @@ def test_large_numbers_as_people_write_them(write: Any, text: str, number: int) 
 def test_and_those_that_are_none(write: Any, text: str) -> None:
     problems = lint(write(f"sources: {{a: {{path: code}}}}\nhorizon: {{tokens: {text}}}"))
     assert any(
-        "horizon.tokens: a whole number at least 1, not" in str(problem) for problem in problems
+        "horizon.tokens: expected a whole number at least 1, not" in str(problem)
+        for problem in problems
     )
 
 

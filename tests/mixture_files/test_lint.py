@@ -44,7 +44,7 @@ def test_read_too_often(write: Any) -> None:
     text = "sources:\n  a: {path: code, weight: 1}\n  b: {path: text, weight: 1}\nhorizon: {steps: 100}\nbatch: {size: 4, ranks: 2}"
     ((line, severity, key, said),) = found(write(text))
     assert (line, severity, key) == (2, "warning", "sources.a")
-    assert said.startswith("it is read about 6.7 times over the run (60 rows)")
+    assert said.startswith("the source is read about 6.7 times over the run (60 rows)")
     assert found(write(text), most_epochs=7) == []
     capped = text.replace("a: {path: code,", "a: {path: code, max_epochs: 2,")
     ((line, severity, _, said),) = found(write(capped))
@@ -60,7 +60,9 @@ def test_lines_count_once_they_are_indexed(write: Any) -> None:
     path = write("sources:\n  b: {path: text, weight: 1}\nhorizon: {samples: 400}")
     assert found(path) == []
     ps.load(path)
-    assert found(path)[0][3].startswith("it is read about 10.0 times over the run (40 rows)")
+    assert found(path)[0][3].startswith(
+        "the source is read about 10.0 times over the run (40 rows)"
+    )
 
 
 def test_slices_and_schedules_count(write: Any) -> None:
@@ -68,14 +70,14 @@ def test_slices_and_schedules_count(write: Any) -> None:
         "block_size: 1\nsources:\n  a: {path: code, slice: [0, 10]}\n  b: {path: code/../text}\n"
         "schedule:\n  interpolation: linear\n  points:\n    0: {a: 1, b: 0}\n    100: {a: 0, b: 1}\nhorizon: {samples: 200}"
     )
-    assert found(path)[0][3].startswith("it is read about 5.0 times over the run (10 rows)")
+    assert found(path)[0][3].startswith("the source is read about 5.0 times over the run (10 rows)")
 
 
 def test_shares_of_nested_mixtures_multiply(write: Any) -> None:
     text = "sources:\n  n:\n    weight: 1\n    mixture: {sources: {a: {path: code, weight: 1}}}\n  b: {path: text, weight: 3}\n"
     ((line, _, key, said),) = found(write(text + "horizon: {samples: 2400}"))
     assert (line, key) == (4, "sources.n.mixture.sources.a") and said.startswith(
-        "it is read about 10.0 times"
+        "the source is read about 10.0 times"
     )
 
 
@@ -98,7 +100,9 @@ def test_never_reached(write: Any) -> None:
 
 def test_epochs_asked_for(write: Any) -> None:
     path = write("sources:\n  a: {path: code, epochs: 9}\n  b: {path: text, epochs: 1}")
-    assert found(path) == [(2, "warning", "sources.a.epochs", "it is read 9 times over the run")]
+    assert found(path) == [
+        (2, "warning", "sources.a.epochs", "the source is read 9 times over the run")
+    ]
 
 
 def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
@@ -109,7 +113,7 @@ def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
 def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
     text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\n"
     ((line, severity, key, said),) = found(write(text))
-    assert (line, severity, key) == (2, "warning", "horizon") and "come to 1,200 tokens" in said
+    assert (line, severity, key) == (2, "warning", "horizon") and "sum to 1,200 tokens" in said
     assert (
         found(write(text.replace("b: {path: text, tokens: 600}", "b: {path: text, tokens: 400}")))
         == []
@@ -225,7 +229,7 @@ def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     said = [each.message for each in problems]
     assert said[0] == "unknown key 'wieght'; did you mean 'weight'?"
     assert "there is no folder" in said[2] or "is missing" in said[2]
-    assert said[3].startswith("it is read about 200.")
+    assert said[3].startswith("the source is read about 200.")
     assert said[4] == f"'s007' appears twice, first on line {at['s007']}"
     assert took < 8_000, f"{took:.0f} ms for 500 sources"
 

@@ -99,12 +99,12 @@ def test_a_description_comes_back(data: Path, write: Any) -> None:
 
 
 WRONG = {
-    "split: {held_out: 0}": "split.held_out: a whole number at least 1, not 0",
+    "split: {held_out: 0}": "split.held_out: expected a whole number at least 1, not 0",
     "split: {held_out: all}": "split.held_out: expected a share such as 0.5% or a number of rows, not 'all'",
     "split: {held_out: 100%}": "a share such as 0.5%",
     "split: {by: position}": "split: 'held_out' is missing",
     "split: {held_out: 1%, part: test}": "'test' is not one of train, held_out",
-    "split: train": "split: settings by name",
+    "split: train": "split: expected settings by name",
 }
 
 

@@ -190,11 +190,13 @@ def test_temperature_is_of_tokens_where_tokens_count() -> None:
 def test_lint_counts_stages_and_groups(write: Any) -> None:
     text = GROUPED + "horizon: {samples: 1k}\n"
     ps.load(write(text))  # the rows of lines are known once they are indexed
-    assert "sources.b: it is read about 17.5 times over the run (40 rows)" in " ".join(
+    assert "sources.b: the source is read about 17.5 times over the run (40 rows)" in " ".join(
         map(str, lint(write(text)))
     )
     staged_text = text + "stages: [{until: 50%}, {weights: {text: 0}}]\n"
-    assert "sources.b: it is read about 8.8 times" in " ".join(map(str, lint(write(staged_text))))
+    assert "sources.b: the source is read about 8.8 times" in " ".join(
+        map(str, lint(write(staged_text)))
+    )
     never = (
         SOURCES.replace("b: {path: text}", "b: {path: text, weight: 0}")
         + "horizon: {samples: 40}\n"

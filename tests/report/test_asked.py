@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.report import opened, shares
+from penstock.report import open_target, shares
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_packed_plans_with_a_schedule(
         "{0: {a: 1, b: 1, c: 0}, 100: {a: 0, b: 1, c: 3}}}\n"
         f"sources: {{{', '.join(f'{name}: {{path: {name}.parquet, lengths: ids}}' for name in 'abc')}}}\n"
     )
-    target = opened(folder / "m.yaml")
+    target = open_target(folder / "m.yaml")
     rows = {row.source: row for row in shares.rows(target, target.horizon(None))}
     assert target.whole == (method != "first_fit")
     assert all(row.share == pytest.approx(row.asked, abs=0.008) for row in rows.values())

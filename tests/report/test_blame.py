@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.report import Target, opened
+from penstock.report import Target, open_target
 from penstock.report.blame import blame
 
 STEPS, BAD = 400, range(200, 230)
@@ -77,7 +77,7 @@ def where(target: Target, source: str, rows: range) -> range:
 
 @pytest.fixture(scope="module", params=["in their order", "packed"])
 def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
-    return opened(run(tmp_path_factory.mktemp("faulty"), PLANTS, request.param == "packed"))
+    return open_target(run(tmp_path_factory.mktemp("faulty"), PLANTS, request.param == "packed"))
 
 
 def test_each_fault_is_found_in_the_first_three_lines(faulty: Target) -> None:
@@ -96,6 +96,6 @@ def test_each_fault_is_found_in_the_first_three_lines(faulty: Target) -> None:
 
 
 def test_little_is_said_of_steps_like_all_others(tmp_path: Path) -> None:
-    target = opened(run(tmp_path, (), pack=False))
+    target = open_target(run(tmp_path, (), pack=False))
     assert all(one.bits < 0.1 for one in blame(target, range(150, 200)))
     assert blame(target, range(STEPS)) == [], "there is nothing to compare the whole run with"

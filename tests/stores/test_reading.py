@@ -484,7 +484,7 @@ def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
         ):
             Tokenise(f"{url}/none.json")
         with pytest.raises(
-            ConfigError, match=r"tokenise.tokenizer: there is no tokenizer 'http://127.0.0.1"
+            ConfigError, match=r"tokenise.tokenizer: there is no tokenizer file 'http://127.0.0.1"
         ) as caught:
             ps.load(f"{url}/bad.yaml")
         assert "pw" not in str(caught.value)

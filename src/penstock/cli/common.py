@@ -93,9 +93,9 @@ def open_run(
 
     Prints a notice on stderr if the file's batches or ranks differ from those of the run.
     """
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
-    target = opened(mixture, state=state, ranks=ranks, allow=allow)
+    target = open_target(mixture, state=state, ranks=ranks, allow=allow)
     if target.note:
         typer.echo(f"penstock: {target.note}", err=True)
     return target

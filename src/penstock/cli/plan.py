@@ -233,9 +233,9 @@ def diff(
     """
     from penstock.engine.graph.recipe import describe, difference
     from penstock.report.changes import changes
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
-    first_target, second_target = opened(mixture, allow=allow), opened(other, allow=allow)
+    first_target, second_target = open_target(mixture, allow=allow), open_target(other, allow=allow)
     ends = first_target.horizon(steps), second_target.horizon(steps)
     horizon = min(ends)
     common_rows = range(0, min(first_target.row(horizon), second_target.row(horizon)))
@@ -313,11 +313,11 @@ def simulate(
     Changes weights, caps, stages, schedules or any other setting. The file stays as it is.
     """
     from penstock.report import shares
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
     from .settings import with_settings, with_weights
 
-    before = opened(mixture, allow=allow)
+    before = open_target(mixture, allow=allow)
     model = with_settings(
         with_weights(before.model, weight or [], max_epochs or []), settings or []
     )
@@ -328,7 +328,7 @@ def simulate(
             )
         model = replace(model, batch=replace(model.batch, size=batch))
     model = replace(model, stop=stop or model.stop)
-    after = opened(mixture, model)
+    after = open_target(mixture, model)
     horizon = before.horizon(steps), after.horizon(steps)
     rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
     if out is not None:

@@ -75,12 +75,12 @@ def run(
 
     from penstock.engine.base.hints import chosen
     from penstock.engine.streams.journal import POLICIES
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
     from .live import Meter, live
 
     chosen(on_error, POLICIES, "--on-error {}")
-    target = _merge_ranks(opened(mixture, allow=allow))
+    target = _merge_ranks(open_target(mixture, allow=allow))
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
@@ -139,13 +139,13 @@ class SimulatedTraining:
 
 def _merge_ranks(target: Target) -> Target:
     """Return the target as one process runs it: one batch holds the rows of all ranks."""
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
     batch = target.model.batch
     if batch is None or batch.ranks == 1:
         return target
     global_batch = replace(batch, size=batch.size * batch.ranks, ranks=1, over_ranks=True)
-    return opened(target.path, replace(target.model, batch=global_batch))
+    return open_target(target.path, replace(target.model, batch=global_batch))
 
 
 def _drive(

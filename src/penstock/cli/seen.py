@@ -141,15 +141,17 @@ def leaks(
     Exit code 1 if there are any.
     """
     from penstock.report.look import leaks as find_leaks
-    from penstock.report.target import opened
+    from penstock.report.target import open_target
 
-    target = opened(mixture, allow=allow)
+    target = open_target(mixture, allow=allow)
     if other is None and not target.model.held_out().sources:
         raise ConfigError(
             f"{mixture}: the mixture has no split; name a second mixture to compare with"
         )
     other_target = (
-        opened(mixture, target.model.held_out()) if other is None else opened(other, allow=allow)
+        open_target(mixture, target.model.held_out())
+        if other is None
+        else open_target(other, allow=allow)
     )
     shared = find_leaks(target, other_target, by)
     result = {

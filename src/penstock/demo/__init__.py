@@ -1,2 +1,1 @@
-"""The demo behind `penstock demo`: real data, a run that is killed and resumed, and the proof that
-nothing changed."""
+"""The demo behind `penstock demo`: kill and resume a run, and compare the streams."""

@@ -1,5 +1,4 @@
-"""The plan asked before and after: what is in a step, when a document is seen; and the run held
-against the answers."""
+"""Queries of the plan before and after the demo's run, and comparison with the run."""
 
 from __future__ import annotations
 
@@ -12,13 +11,12 @@ from penstock.report import Target
 
 from .journal import Record
 
-DOCUMENTS = 200
+DOCUMENTS = 200  # compared with the run
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the plan said, and where the run did otherwise. Steps count from 0, as on the command
-    line."""
+    """Answers of the plan, and deviations of the run; steps count from 0, as in the CLI."""
 
     step: int
     samples: Sequence[Sample]
@@ -33,7 +31,7 @@ class Answers:
         return not self.wrong_steps and not self.wrong_documents
 
     def step_in_words(self) -> list[str]:
-        """The documents of the step, one a line."""
+        """Return the documents of the step, one per line."""
         return [
             f"{sample.source}[{sample.index}]"
             + (f", pass {sample.epoch + 1}" if sample.epoch else "")
@@ -42,7 +40,7 @@ class Answers:
         ]
 
     def seen_in_words(self) -> str:
-        """When the document is seen."""
+        """Return the steps that deliver the document."""
         steps = ", ".join(f"{step:,}" for step in self.seen)
         return (
             f"{self.document[0]}[{self.document[1]}] is in step {steps}" if self.seen else "never"
@@ -50,8 +48,7 @@ class Answers:
 
 
 def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
-    """Ask what every step holds and when 200 documents are seen, and hold the records of a run
-    against it."""
+    """Query every step and the steps of 200 documents; compare them with the run's records."""
     plan, steps = target.plan, len(records)
     planned = defaultdict[int, list[tuple[str, int, int]]](list)
     for sample in plan.at(slice(0, steps)):
@@ -61,9 +58,9 @@ def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
         for record in records
         if planned[record.step - 1] != [tuple(key) for key in record.keys]
     ]
-    given = delivered(records)
-    chosen = sorted(given)[:: max(1, len(given) // DOCUMENTS)][:DOCUMENTS]
-    found = {document: plan.find(*document, within=range(steps)) for document in chosen}
+    delivered_steps = delivered(records)
+    documents = sorted(delivered_steps)[:: max(1, len(delivered_steps) // DOCUMENTS)][:DOCUMENTS]
+    planned_steps = {document: plan.find(*document, within=range(steps)) for document in documents}
     samples = plan.at(step)
     document = samples[0].source, samples[0].index
     return Answers(
@@ -72,15 +69,19 @@ def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
         document=document,
         seen=plan.find(*document, within=range(steps)),
         wrong_steps=wrong,
-        asked=len(chosen),
-        wrong_documents=[document for document in chosen if found[document] != given[document]],
+        asked=len(documents),
+        wrong_documents=[
+            document
+            for document in documents
+            if planned_steps[document] != delivered_steps[document]
+        ],
     )
 
 
 def delivered(records: Sequence[Record]) -> Mapping[tuple[str, int], list[int]]:
-    """The steps at which a run had each document."""
-    found = defaultdict[tuple[str, int], set[int]](set)
+    """Return the steps at which a run delivered each document."""
+    steps_by_document = defaultdict[tuple[str, int], set[int]](set)
     for record in records:
         for source, _, index in record.keys:
-            found[str(source), int(index)].add(record.step - 1)
-    return {document: sorted(steps) for document, steps in found.items()}
+            steps_by_document[str(source), int(index)].add(record.step - 1)
+    return {document: sorted(steps) for document, steps in steps_by_document.items()}

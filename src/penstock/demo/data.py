@@ -1,8 +1,6 @@
-"""Real data from what every machine with Python has: source code, prose, and pairs of question and
-answer.
+"""Real data of any machine with Python: source code, prose, and question-answer pairs.
 
-Nothing is downloaded and nothing is imported to look at it; signatures and docstrings are read from
-the sources.
+Nothing is downloaded or imported; signatures and docstrings are parsed from source files.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-PIECE = 2_000  # characters; a text is cut at the first good place after this many
-LIMIT = 4 * PIECE  # and at the end of any line after this many
+PIECE = 2_000  # characters after which a text is cut at the next boundary
+LIMIT = 4 * PIECE  # characters after which a text is cut at any line end
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 PROSE_NAMES = ("license", "licence", "copying", "notice", "authors", "readme", "metadata")
 
@@ -30,8 +28,8 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Made:
-    """One source as it was written: how many samples, bytes of text and files."""
+class WrittenSource:
+    """A written source: number of samples, bytes of text, and files."""
 
     name: str
     format: str
@@ -40,20 +38,19 @@ class Made:
     files: int
 
 
-def build(folder: Path) -> Iterator[Made]:
-    """Write `code/*.parquet`, `prose/*.jsonl` and `pairs/*.arrow` under `folder`, one source at a
-    time."""
+def build(folder: Path) -> Iterator[WrittenSource]:
+    """Write `code/*.parquet`, `prose/*.jsonl` and `pairs/*.arrow` below `folder`, one by one."""
     sources = dict(_sources())
     yield _write(folder / "code", "Parquet", _code(sources), files=6)
     yield _write(folder / "prose", "JSONL", _prose(), files=3)
     yield _write(folder / "pairs", "Arrow", _pairs(sources), files=2)
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- reading
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    """Name and text of every source file of the standard library, by name."""
+    """Yield name and text of the standard library's source files, sorted by name."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
@@ -64,7 +61,7 @@ def _sources() -> Iterator[tuple[str, str]]:
 
 
 def _text(path: Path) -> str:
-    """The file's text; empty where it is missing, not readable or not UTF-8."""
+    """Return the text of a file, or "" if it is missing, unreadable or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -80,7 +77,7 @@ def _code(sources: Mapping[str, str]) -> Iterator[Row]:
 def _prose() -> Iterator[Row]:
     seen: set[str] = set()
     for title, text in _texts():
-        # Half of all packages ship the same licence; once is enough.
+        # Many packages ship the same licence text.
         if text in seen:
             continue
         seen.add(text)
@@ -110,20 +107,19 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str]]:
-    """Cut a text before a line that starts a definition, or (`None`) after an empty line: (first
-    line, piece)."""
-    held: list[str] = []
+    """Cut a text before definitions or (`None`) after empty lines; yield first line and piece."""
+    lines: list[str] = []
     first, size = 1, 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
-        good = line.startswith(starts) if starts else bool(held) and not held[-1].strip()
-        # A decorator belongs to what it decorates.
-        if (good and size >= PIECE and not held[-1].startswith("@")) or size >= LIMIT:
-            yield first, "".join(held)
-            held, first, size = [], number, 0
-        held.append(line)
+        is_boundary = line.startswith(starts) if starts else bool(lines) and not lines[-1].strip()
+        # Keep a decorator with its function.
+        if (is_boundary and size >= PIECE and not lines[-1].startswith("@")) or size >= LIMIT:
+            yield first, "".join(lines)
+            lines, first, size = [], number, 0
+        lines.append(line)
         size += len(line)
-    if "".join(held).strip():
-        yield first, "".join(held)
+    if "".join(lines).strip():
+        yield first, "".join(lines)
 
 
 def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
@@ -131,7 +127,7 @@ def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
         module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # old escapes in old files
+                warnings.simplefilter("ignore")  # invalid escapes in old files
                 tree = ast.parse(text)
         except SyntaxError:
             continue
@@ -139,7 +135,7 @@ def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
 
 
 def documented(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
-    """A pair for every function and class with a docstring, methods too."""
+    """Yield a pair for every function, method and class with a docstring."""
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
@@ -152,10 +148,10 @@ def documented(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
             yield from documented(node.body, full)
 
 
-# ---------------------------------------------------------------- how it is written
+# ---------------------------------------------------------------- writing
 
 
-def _write(folder: Path, format: str, rows: Iterable[Row], files: int) -> Made:
+def _write(folder: Path, format: str, rows: Iterable[Row], files: int) -> WrittenSource:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     samples = list(rows)
@@ -172,7 +168,7 @@ def _write(folder: Path, format: str, rows: Iterable[Row], files: int) -> Made:
                 "".join(json.dumps(row) + "\n" for row in part), encoding="utf-8"
             )
     size = sum(len(value) for row in samples for value in row.values())
-    return Made(folder.name, format, len(samples), size, len(parts))
+    return WrittenSource(folder.name, format, len(samples), size, len(parts))
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:

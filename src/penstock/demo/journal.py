@@ -1,4 +1,4 @@
-"""What a run writes down: one line for every step, and what two runs have in common."""
+"""Journal of a run, one line per step, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import IO, Any, NamedTuple
 
 
 class Record(NamedTuple):
-    """One step: the digest of its batch, its keys, the samples it began and the tokens per source,
-    and what it took."""
+    """One step: digest of the batch, keys, samples and tokens by source, time and memory."""
 
     step: int
     digest: str
     keys: Sequence[Sequence[str | int]]
     samples: Mapping[str, int]
     by_source: Mapping[str, int]
-    seconds: float  # since the start of this process's run
-    memory: int  # resident bytes, 0 where the system does not say
+    seconds: float  # since the process started
+    memory: int  # resident bytes, 0 if unknown
 
     @property
     def tokens(self) -> int:
@@ -26,13 +25,13 @@ class Record(NamedTuple):
 
 
 def write(file: IO[str], record: Record) -> None:
-    """Append a record so that it outlives the process, if not the machine."""
+    """Append a record; it survives a kill of the process, though not a power loss."""
     file.write(json.dumps(record._asdict()) + "\n")
     file.flush()
 
 
 class Tail:
-    """The records of a journal as they appear; a line that was cut by a kill is not one."""
+    """Reads the records of a growing journal; ignores a line truncated by a kill."""
 
     def __init__(self, path: Path) -> None:
         self.records: list[Record] = []
@@ -40,37 +39,35 @@ class Tail:
         self._offset = 0
 
     def more(self) -> list[Record]:
-        """The records written since the last call."""
+        """Return the records written since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
             file.seek(self._offset)
-            whole = file.read().rpartition(b"\n")[0]
-        if not whole:
+            complete_lines = file.read().rpartition(b"\n")[0]
+        if not complete_lines:
             return []
-        self._offset += len(whole) + 1
-        lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-        found = [Record(**line) for line in lines]
-        self.records += found
-        return found
+        self._offset += len(complete_lines) + 1
+        lines: list[dict[str, Any]] = [json.loads(line) for line in complete_lines.splitlines()]
+        records = [Record(**line) for line in lines]
+        self.records += records
+        return records
 
     def errors(self, lines: int = 20) -> str:
-        """The end of what the process said beside its journal."""
-        said = self._path.with_suffix(".err")
+        """Return the last lines of the process's stderr."""
+        stderr_path = self._path.with_suffix(".err")
         return (
-            "\n".join(said.read_text(errors="replace").splitlines()[-lines:])
-            if said.exists()
+            "\n".join(stderr_path.read_text(errors="replace").splitlines()[-lines:])
+            if stderr_path.exists()
             else ""
         )
 
 
 class Proof(NamedTuple):
-    """How two runs compare, step by step."""
+    """Step-by-step comparison of two runs."""
 
     equal: int
-    again: (
-        int  # steps that were done twice, before the kill and after the resume, and came out equal
-    )
+    again: int  # steps done before the kill and again after the resume, with equal results
     different: tuple[int, ...]
     missing: tuple[int, ...]
     first: str
@@ -84,16 +81,19 @@ class Proof(NamedTuple):
 def compare(
     before: Sequence[Record], after: Sequence[Record], whole: Sequence[Record], steps: int
 ) -> Proof:
-    """Hold a run that was killed (`before`) and resumed (`after`) against one that was left alone
-    (`whole`)."""
-    wanted = {record.step: record.digest for record in whole}
-    done = {record.step: {record.digest} for record in before}
+    """Compare a run that was killed and resumed with an undisturbed run (`whole`)."""
+    expected = {record.step: record.digest for record in whole}
+    digests_by_step = {record.step: {record.digest} for record in before}
     for record in after:
-        done.setdefault(record.step, set()).add(record.digest)
-    every = range(1, steps + 1)
-    missing = tuple(step for step in every if step not in done or step not in wanted)
+        digests_by_step.setdefault(record.step, set()).add(record.digest)
+    all_steps = range(1, steps + 1)
+    missing = tuple(
+        step for step in all_steps if step not in digests_by_step or step not in expected
+    )
     different = tuple(
-        step for step in every if step not in missing and done[step] != {wanted[step]}
+        step
+        for step in all_steps
+        if step not in missing and digests_by_step[step] != {expected[step]}
     )
     twice = {record.step for record in before} & {record.step for record in after}
     return Proof(
@@ -101,6 +101,6 @@ def compare(
         again=len(twice - set(different)),
         different=different,
         missing=missing,
-        first=wanted.get(1, ""),
-        last=wanted.get(steps, ""),
+        first=expected.get(1, ""),
+        last=expected.get(steps, ""),
     )

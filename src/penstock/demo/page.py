@@ -1,4 +1,4 @@
-"""The report of the demo: a page with the plan, the run, the questions and the proof."""
+"""The demo's report: one page with the plan, the run, the queries and the proof."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from .journal import Record
 
 
 def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str]) -> Course:
-    """The tokens of each source as a run really gave them."""
+    """Return the tokens of each source as the run delivered them."""
     names = list(target.plan.sources)
-    given = np.array([[record.by_source[name] for name in names] for record in records], np.int64)
-    counts = np.concatenate([np.zeros((1, len(names)), np.int64), np.cumsum(given, axis=0)])
+    delivered_tokens = np.array(
+        [[record.by_source[name] for name in names] for record in records], np.int64
+    )
+    counts = np.concatenate(
+        [np.zeros((1, len(names)), np.int64), np.cumsum(delivered_tokens, axis=0)]
+    )
     steps = distinct(
         np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64)
     )
@@ -47,7 +51,7 @@ def write(
         f"{answers.asked} "
         "documents was seen exactly at the steps that the plan names."
         if answers.hold
-        else f"THE RUN DID OTHERWISE: steps {list(answers.wrong_steps)[:10]}, documents "
+        else f"THE RUN DIFFERS FROM THE PLAN: steps {list(answers.wrong_steps)[:10]}, documents "
         f"{answers.wrong_documents[:10]}"
     )
     parts = [

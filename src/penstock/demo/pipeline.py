@@ -1,5 +1,4 @@
-"""The demo's data on its way: a tokenizer is trained, texts become files of tokens, a mixture file
-says the rest."""
+"""The demo's pipeline: train a tokenizer, write token files and the mixture file."""
 
 from __future__ import annotations
 
@@ -18,15 +17,14 @@ import penstock as ps
 
 END = "<|end|>"
 VOCABULARY = 8_192
-GROUP = 512  # texts that are tokenised together
+GROUP = 512  # texts per tokeniser batch
 SOURCES = ("code", "prose", "pairs")
 MIXTURE = "mixture.yaml"
 RAMP = 400  # steps over which the weights change
 
-# Much code at first, then more and more prose and pairs, in shares of tokens; the pairs are used up
-# before the end.
+# The share of code shrinks, those of prose and pairs grow; the pairs are used up before the end.
 TEXT = """\
-# What the demo trains on. Ask it:
+# The data of the demo. Query it with:
 #   penstock plan {name}
 #   penstock at {name} 83
 sources:
@@ -50,7 +48,7 @@ horizon: {{steps: {steps}}}
 
 
 def texts(folder: Path) -> dict[str, ps.Dataset]:
-    """The three sources as they were written: Parquet, JSON lines, Arrow."""
+    """Return the three sources: Parquet, JSON lines and Arrow."""
     return {
         "code": ps.read(str(folder / "code" / "*.parquet"), columns=["text"]),
         "prose": ps.read(str(folder / "prose" / "*.jsonl")),
@@ -59,12 +57,12 @@ def texts(folder: Path) -> dict[str, ps.Dataset]:
 
 
 def text_of(sample: Mapping[str, Any]) -> str:
-    """The text to train on, whatever the source calls it."""
+    """Return the text of a sample, for any of the three sources."""
     return sample["text"] if "text" in sample else f"{sample['instruction']}\n{sample['answer']}"
 
 
 def train_tokenizer(folder: Path, samples: int = 600) -> Path:
-    """A byte-level BPE of 8,192 tokens, trained on an even sample of the three sources."""
+    """Train a byte-level BPE of 8,192 tokens on an even sample of the sources."""
 
     def sampled() -> Iterator[str]:
         for dataset in texts(folder).values():
@@ -86,22 +84,20 @@ def train_tokenizer(folder: Path, samples: int = 600) -> Path:
 
 
 def tokenise(folder: Path) -> int:
-    """Write the tokens of every text to `tokens/`, one row a text, in the order of the texts;
-    returns their number."""
+    """Write the tokens of every text to `tokens/`, one row per text; return their number."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     schema: Any = pa.schema([("tokens", pa.list_(pa.int32()))])
-    shutil.rmtree(
-        folder / "tokens", ignore_errors=True
-    )  # with what was kept of the tokens of an earlier demo
+    # Also removes indexes of an earlier demo.
+    shutil.rmtree(folder / "tokens", ignore_errors=True)
     (folder / "tokens").mkdir()
     total = 0
     for name, dataset in texts(folder).items():
         with _writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
             for group in dataset.map(text_of).batch(GROUP, collate=list):
-                found = [encoded.ids for encoded in tokenizer.encode_batch(group)]
-                columns: dict[str, Any] = {"tokens": pa.array(found, schema.field("tokens").type)}
+                ids = [encoded.ids for encoded in tokenizer.encode_batch(group)]
+                columns: dict[str, Any] = {"tokens": pa.array(ids, schema.field("tokens").type)}
                 writer.write_table(pa.table(columns))
-                total += sum(map(len, found))
+                total += sum(map(len, ids))
     return total
 
 
@@ -119,7 +115,7 @@ def _writer(path: Path, schema: Any, parquet: bool) -> Generator[Any]:
 
 
 def write_mixture(folder: Path, steps: int, seed: int = 42) -> Path:
-    """The mixture file of the demo."""
+    """Write the demo's mixture file."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     path = folder / MIXTURE
     end = tokenizer.token_to_id(END)

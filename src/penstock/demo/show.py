@@ -1,4 +1,4 @@
-"""What the demo shows: a live board where there is a terminal, plain lines where there is none."""
+"""The demo's display: a live board on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from rich.text import Text
 
 from .journal import Record
 
-WINDOW = 24  # steps over which shares are taken
-SECONDS = 3.0  # over which speed is taken: workers finish several steps at once
+WINDOW = 24  # steps per share
+SECONDS = 3.0  # window of the speed; workers finish several steps at once
 BARS = "▁▂▃▄▅▆▇█"
-GLYPHS = "█▒░▓▚"  # told apart without colour too
+GLYPHS = "█▒░▓▚"  # distinguishable without colour
 TERMINAL = ("blue", "dark_orange", "green", "magenta", "red")
 
 Shares = Mapping[str, Sequence[float]]
 
 Plan = Callable[[int], Mapping[str, float]]
-"""The planned shares after so many samples."""
+"""Maps a number of samples to the planned shares at that position."""
 
 
 @dataclass
 class Run:
-    """One process's part of the story."""
+    """One process of the demo."""
 
     name: str
     workers: int
-    start: int  # the step it begins after
+    start: int  # first step, minus one
     step: int = 0
     note: str = ""
     over: bool = False
 
     @property
-    def hands(self) -> str:
+    def worker_text(self) -> str:
         return f"{self.workers} worker{'' if self.workers == 1 else 's'}"
 
 
 @dataclass
 class Board:
-    """Everything on the screen, fed record by record."""
+    """The contents of the screen, updated record by record."""
 
     steps: int
     sizes: Mapping[str, int]
@@ -76,8 +76,7 @@ class Board:
             self._live = None
 
     def begin(self, run: Run, totals: Mapping[str, int]) -> None:
-        """Another process takes over; `totals` are the samples that the steps before it have
-        used."""
+        """Start the display of another process; `totals` are the samples of the steps before."""
         self.runs.append(run)
         self._recent.clear()
         self._timed.clear()
@@ -85,19 +84,19 @@ class Board:
         self._memory.clear()
         self._totals = Counter(totals)
         self.say(
-            f"{run.name}: {run.hands}"
+            f"{run.name}: {run.worker_text}"
             + (f", from the state of step {run.start}" if run.start else "")
         )
 
     def say(self, message: str) -> None:
-        """The line at the bottom; on a plain terminal, a line of its own."""
+        """Set the line at the bottom; on a plain terminal, print it."""
         self.message = message
         if self._live is None:
             self.console.print(message, highlight=False, markup=False, soft_wrap=True)
         self.draw()
 
     def feed(self, record: Record) -> None:
-        """One more step of the run that is going on."""
+        """Add a step of the current run."""
         run = self.runs[-1]
         run.step = record.step
         self._recent.append(record)
@@ -112,14 +111,14 @@ class Board:
             self.console.print(self._line(), highlight=False, markup=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Bring the screen up to date."""
+        """Update the screen."""
         if self._live is not None:
             self._live.update(self.render())
 
     # ---------------------------------------------------------------- numbers
 
     def _speed(self) -> tuple[float, float]:
-        """Samples and tokens a second."""
+        """Return samples and tokens per second."""
         span = max(min(SECONDS, self._timed[-1].seconds), 1e-3)
         samples = sum(sum(record.samples.values()) for record in self._timed)
         return samples / span, sum(record.tokens for record in self._timed) / span
@@ -127,12 +126,12 @@ class Board:
     def _shares(self) -> dict[str, float]:
         recent = Counter[str]()
         for record in self._recent:
-            recent.update(record.by_source)  # shares are of tokens, as the plan's are
-        whole = max(1, recent.total())
-        return {name: recent[name] / whole for name in self.sizes}
+            recent.update(record.by_source)  # count tokens, as the plan does
+        total = max(1, recent.total())
+        return {name: recent[name] / total for name in self.sizes}
 
     def _planned(self) -> Mapping[str, float]:
-        # The window lies behind the last step, so the plan is asked for its middle.
+        # Compare with the plan at the middle of the window, which ends at the last step.
         behind = sum(sum(record.samples.values()) for record in self._recent) // 2
         return self.plan(max(0, self._totals.total() - behind))
 
@@ -150,7 +149,7 @@ class Board:
         )
 
     def render(self) -> RenderableType:
-        """The whole board."""
+        """Return the board."""
         width = min(self.console.width, 110) - 4
         parts: list[RenderableType] = [self._timeline(width)]
         if self._recent:
@@ -173,7 +172,7 @@ class Board:
             bar.append("✗" if run.note.startswith("killed") else "", style="bold red")
             bar.append("─" * (cells - len(bar)), style="grey30")
             table.add_row(
-                Text(run.name, style="bold"), run.hands, bar, run.note or f"step {run.step}"
+                Text(run.name, style="bold"), run.worker_text, bar, run.note or f"step {run.step}"
             )
         return table
 
@@ -214,13 +213,13 @@ class Board:
 
 
 def spark(values: deque[float]) -> str:
-    """A line of small bars, the largest value full."""
+    """Return a line of small bars, scaled to the largest value."""
     top = max(values, default=0) or 1
     return "".join(BARS[min(7, int(value / top * 7.999))] for value in values)
 
 
 def draw_shares(console: Console, real: Shares, width: int = 72, height: int = 12) -> None:
-    """The shares over the run as a stack of bands."""
+    """Draw the shares over the run as stacked bands."""
     names = list(real)
     for row, cells in enumerate(columns(real, width, height)):
         line = Text("100% " if row == 0 else "  0% " if row == height - 1 else "     ")
@@ -234,7 +233,7 @@ def draw_shares(console: Console, real: Shares, width: int = 72, height: int = 1
 
 
 def columns(real: Shares, width: int, height: int) -> list[list[int]]:
-    """A stacked chart as rows of source numbers, top row first: cell `[row][column]`.
+    """Return a stacked chart as rows of source numbers, top row first.
 
     >>> columns({"a": [0.25, 0.5], "b": [0.75, 0.5]}, width=4, height=4)
     [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]
@@ -251,7 +250,7 @@ def columns(real: Shares, width: int, height: int) -> list[list[int]]:
 
 
 def _at(shares: Sequence[float], level: float) -> int:
-    """The source whose band in the stack holds `level`."""
+    """Return the source whose band holds `level`."""
     top = 0.0
     for number, share in enumerate(shares):
         top += share

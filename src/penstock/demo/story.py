@@ -1,5 +1,4 @@
-"""The demo from beginning to end: make data, run, kill, resume, run again undisturbed, compare,
-draw."""
+"""The demo: make data, run, kill, resume, run again undisturbed, compare, draw."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from penstock.engine.runtime.saves import read_states
-from penstock.report import Target, opened, rows, shares
+from penstock.report import Target, open_target, rows, shares
 
 from . import page
 from .ask import Answers, ask
@@ -32,7 +31,7 @@ from .train import states_of
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, with how many hands, and where."""
+    """Settings of the demo: folder, steps, workers and saves."""
 
     folder: Path
     steps: int = 400
@@ -42,7 +41,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demo found."""
+    """Results of the demo."""
 
     proof: Proof
     answers: Answers
@@ -57,11 +56,11 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether the streams were equal and the plan told the truth."""
+        """True if the streams are equal and match the plan."""
         return self.proof.holds and self.answers.hold
 
     def as_json(self) -> dict[str, Any]:
-        """The outcome as plain values."""
+        """Return the results as JSON values."""
         return {
             "equal_stream": self.proof.holds,
             "steps": self.settings.steps,
@@ -85,7 +84,7 @@ class Outcome:
         }
 
     def tell(self, console: Console) -> None:
-        """The outcome in words."""
+        """Print the results."""
         proof, (before, after, whole) = self.proof, self.settings.workers
         console.print()
         for kind, steps in (("DIFFERENT", proof.different), ("MISSING", proof.missing)):
@@ -106,7 +105,7 @@ class Outcome:
             console.print(f"  {line}", highlight=False, soft_wrap=True)
         steps, documents = self.settings.steps, self.answers.asked
         console.print(
-            f"{steps - len(self.answers.wrong_steps)} of {steps} steps held what the plan says; "
+            f"{steps - len(self.answers.wrong_steps)} of {steps} steps match the plan; "
             f"{documents - len(self.answers.wrong_documents)} of {documents} documents were seen "
             "when it says",
             style="bold green" if self.answers.hold else "bold red",
@@ -116,7 +115,7 @@ class Outcome:
         console.print(f"report with pictures: {self.report}", highlight=False, soft_wrap=True)
 
     def facts(self) -> list[str]:
-        """What was compared, line by line."""
+        """Return the compared facts, line by line."""
         proof = self.proof
         return [
             f"{proof.again} steps were done twice, before the kill and after the resume, and came "
@@ -129,11 +128,11 @@ class Outcome:
 
 
 class Failed(Exception):
-    """A training process ended by itself and not well; the message holds what it said."""
+    """A training process failed; the message holds its stderr."""
 
 
 def demo(settings: Settings, console: Console) -> Outcome:
-    """Run the whole demo and return what it found; the caller decides what that means."""
+    """Run the demo and return its results."""
     begin = time.monotonic()
     folder = settings.folder
     runs = folder / "runs"
@@ -141,9 +140,9 @@ def demo(settings: Settings, console: Console) -> Outcome:
     runs.mkdir(parents=True)
     target = _prepare(settings, console)
     with _board(target, settings, console) as board:
-        before, saved = _until_killed(settings, board)
-        after = _resumed(settings, board, before, saved)
-        whole = _undisturbed(
+        before, saved = _run_until_killed(settings, board)
+        after = _resume(settings, board, before, saved)
+        whole = _run_undisturbed(
             settings, board, {record.step: record.digest for record in (*before, *after)}
         )
         proof = compare(before, after, whole, settings.steps)
@@ -165,7 +164,7 @@ def demo(settings: Settings, console: Console) -> Outcome:
         report=folder / "report.html",
         settings=settings,
     )
-    _shown(outcome, target, whole, console)
+    _show_results(outcome, target, whole, console)
     return outcome
 
 
@@ -174,24 +173,32 @@ def _board(target: Target, settings: Settings, console: Console) -> Board:
     return Board(settings.steps, target.sizes, caps, target.in_force, console)
 
 
-def _shown(outcome: Outcome, target: Target, whole: Sequence[Record], console: Console) -> None:
-    """The run as a picture in the terminal, the answers, and the report."""
+def _show_results(
+    outcome: Outcome, target: Target, whole: Sequence[Record], console: Console
+) -> None:
+    """Print the run as a picture and the answers, and write the report."""
     last = len(whole)
     marks = {
         outcome.killed_at: f"killed at {outcome.killed_at}, resumed from {outcome.resumed_from}"
     }
     marks |= {
-        one.ends: f"{name} used up"
-        for name, one in target.exhausts.items()
-        if one.ends and one.ends < last
+        exhaustion.ends: f"{name} used up"
+        for name, exhaustion in target.exhausts.items()
+        if exhaustion.ends and exhaustion.ends < last
     }
     run = page.course_of(target, whole, marks)
     page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
-    given = np.diff(run.counts, axis=0)
+    delivered_tokens = np.diff(run.counts, axis=0)
     console.print("\nShare of the tokens over the run", style="bold")
     draw_shares(
         console,
-        dict(zip(run.names, (given / given.sum(axis=1, keepdims=True)).T.tolist(), strict=True)),
+        dict(
+            zip(
+                run.names,
+                (delivered_tokens / delivered_tokens.sum(axis=1, keepdims=True)).T.tolist(),
+                strict=True,
+            )
+        ),
     )
     console.print(
         f"\nWhat is in step {outcome.answers.step}? The plan says, before anything is read:",
@@ -206,16 +213,16 @@ def _shown(outcome: Outcome, target: Target, whole: Sequence[Record], console: C
     )
 
 
-# ---------------------------------------------------------------- the acts
+# ---------------------------------------------------------------- runs
 
 
 def _prepare(settings: Settings, console: Console) -> Target:
     folder = settings.folder
     console.print(f"Data from this machine, into {folder}", style="bold", highlight=False)
-    for one in build(folder):
+    for source in build(folder):
         console.print(
-            f"  {one.name:<6} {one.samples:>6,} samples {one.text_bytes / 1e6:>5.1f} MB  "
-            f"{one.files} {one.format}",
+            f"  {source.name:<6} {source.samples:>6,} samples {source.text_bytes / 1e6:>5.1f} MB  "
+            f"{source.files} {source.format}",
             highlight=False,
         )
     start = time.monotonic()
@@ -226,12 +233,10 @@ def _prepare(settings: Settings, console: Console) -> Target:
     console.print(
         f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False
     )
-    target = opened(write_mixture(folder, settings.steps))
+    target = open_target(write_mixture(folder, settings.steps))
     size = target.plan.size
     if size is not None and size < settings.steps:
-        raise Failed(
-            f"the data lasts for {size} steps; ask for fewer than --steps {settings.steps}"
-        )
+        raise Failed(f"the data lasts for {size} steps; lower --steps {settings.steps}")
     console.print()
     title = f"The plan of {target.path}: {settings.steps} steps of 8 x 1,024 tokens"
     console.print(shares.table(rows(target, settings.steps), title, target.packed))
@@ -239,14 +244,14 @@ def _prepare(settings: Settings, console: Console) -> Target:
     return target
 
 
-def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
+def _run_until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
     run = Run("first run", settings.workers[0], start=0)
-    # Half-way, and between two saves, so that some steps are lost and must be done again. The run
-    # waits before the second of them: however late this process looks, it is there to be killed.
+    # Kill half-way between two saves, so that some steps must be repeated. The process waits before
+    # the second save, so that it is still running when the kill comes late.
     fatal = settings.steps // 2
     hold_at = (fatal // settings.save_every + 1) * settings.save_every - 1
     board.begin(run, {})
-    with _child(settings, "first", run.workers, hold_at=hold_at) as (process, tail):
+    with _training_process(settings, "first", run.workers, hold_at=hold_at) as (process, tail):
         for _ in _watch(process, tail, board):
             step = tail.records[-1].step if tail.records else 0
             if step >= fatal and step % settings.save_every >= settings.save_every // 4:
@@ -256,27 +261,27 @@ def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]
     for record in tail.more():
         board.feed(record)
     run.note = f"killed at {run.step}"
-    board.say(f"SIGKILL at step {run.step}; nothing was told, nothing was closed")
+    board.say(f"SIGKILL at step {run.step}; no cleanup ran")
     return tail.records, states_of(settings.folder / "runs" / "first")
 
 
-def _resumed(
+def _resume(
     settings: Settings, board: Board, before: Sequence[Record], state: Path
 ) -> list[Record]:
     step, _ = read_states(state)
     run = Run("resumed", settings.workers[1], start=step, step=step)
     board.begin(run, _totals(before, step))
-    with _child(settings, "resumed", run.workers, state) as (process, tail):
+    with _training_process(settings, "resumed", run.workers, state) as (process, tail):
         for _ in _watch(process, tail, board):
             pass
     run.note, run.over = f"from {step}", True
     return tail.records
 
 
-def _undisturbed(settings: Settings, board: Board, known: Mapping[int, str]) -> list[Record]:
+def _run_undisturbed(settings: Settings, board: Board, known: Mapping[int, str]) -> list[Record]:
     run = Run("untouched", settings.workers[2], start=0)
     board.begin(run, {})
-    with _child(settings, "untouched", run.workers) as (process, tail):
+    with _training_process(settings, "untouched", run.workers) as (process, tail):
         for _ in _watch(process, tail, board):
             equal = sum(known.get(record.step) == record.digest for record in tail.records)
             board.message = f"{equal} of {len(tail.records)} steps so far equal to those of the killed and resumed run"
@@ -295,14 +300,14 @@ def _totals(records: Sequence[Record], step: int) -> Counter[str]:
 
 
 @contextmanager
-def _child(
+def _training_process(
     settings: Settings,
     name: str,
     workers: int,
     state: Path | None = None,
     hold_at: int | None = None,
 ) -> Generator[tuple[subprocess.Popen[bytes], Tail]]:
-    """A training process; whatever happens here, it does not outlive the block."""
+    """Start a training process; kill it when the block ends."""
     run = settings.folder / "runs" / name
     command = [sys.executable, "-m", "penstock.demo.train", str(settings.folder), str(run)]
     command += [
@@ -315,7 +320,7 @@ def _child(
     ]
     command += ["--state", str(state)] if state else []
     command += ["--hold-at", str(hold_at)] if hold_at else []
-    # The loader brings the threads; more of the tokenizer's own would only be in their way.
+    # Disable the tokenizer's own threads, which would compete with the loader's.
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with (
         run.with_suffix(".err").open("wb") as errors,
@@ -330,7 +335,7 @@ def _child(
 
 
 def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterator[None]:
-    """Feed the board until the process ends; raise if it ends badly."""
+    """Update the board until the process ends; raise `Failed` if it fails."""
     while True:
         ended = process.poll() is not None
         for record in tail.more():

@@ -1,5 +1,4 @@
-"""One training process of the demo: take batches, write down what came, save the state now and
-then.
+"""One training process of the demo: take batches, write the journal, save states.
 
 `python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FOLDER]`
 """
@@ -23,33 +22,35 @@ from penstock.engine.base.machine import resident
 from .journal import Record, write
 from .pipeline import MIXTURE, SOURCES
 
-STEP = 0.01  # seconds; what a training does with a batch
+STEP = 0.01  # seconds of a simulated training step
 
 Batch = Mapping[str, Any]
 Key = tuple[str, int, int]  # source, epoch, index
 
 
 def digest(batch: Batch, keys: Sequence[Key]) -> str:
-    """SHA-256 over every array of a batch (tokens, segment ids, positions) and the keys of its
-    samples."""
-    found = hashlib.sha256(repr(keys).encode())
+    """Return the SHA-256 of all arrays of a batch and the keys of its samples."""
+    sha256 = hashlib.sha256(repr(keys).encode())
     for name in sorted(batch):
         array = np.ascontiguousarray(batch[name])
-        found.update(f"{name} {array.dtype} {array.shape};".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype} {array.shape};".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
-    """The samples of each source that begin in this batch, and the tokens; a split document began
-    in a batch before."""
+    """Return samples that begin in the batch, and tokens, by source.
+
+    A split document began in an earlier batch.
+    """
     first = np.diff(batch["segment_ids"], prepend=0, axis=1) > 0
-    whole = (batch["positions"][first] == 0).tolist()
-    samples = Counter(source for (source, _, _), begins in zip(keys, whole, strict=True) if begins)
-    held = batch["segment_ids"] > 0
-    # Rows are read one after the other: the tokens of a part are those up to where the next one
-    # begins.
-    lengths = np.diff(np.flatnonzero(first[held]), append=int(held.sum()))
+    begins_document = (batch["positions"][first] == 0).tolist()
+    samples = Counter(
+        source for (source, _, _), begins in zip(keys, begins_document, strict=True) if begins
+    )
+    is_token = batch["segment_ids"] > 0
+    # Rows are flattened: a part ends where the next one begins.
+    lengths = np.diff(np.flatnonzero(first[is_token]), append=int(is_token.sum()))
     tokens = Counter[str]()
     for (source, _, _), length in zip(keys, lengths.tolist(), strict=True):
         tokens[source] += length
@@ -57,7 +58,7 @@ def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str
 
 
 def states_of(run: Path) -> Path:
-    """Where a run keeps its states."""
+    """Return the folder of a run's states."""
     return run.with_suffix(".states")
 
 
@@ -71,8 +72,7 @@ def train(
     state: Path | None,
     hold_at: int | None,
 ) -> None:
-    """Run to `steps`, from the beginning or from a saved state; after step `hold_at` wait for
-    standard input to end."""
+    """Run to `steps`, from the beginning or a state; after step `hold_at` wait for EOF on stdin."""
     with ps.Loader(
         ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline"
     ) as loader:
@@ -100,7 +100,7 @@ def train(
 
 
 def main() -> None:
-    """The command line of one process."""
+    """Parse the arguments and run."""
     parser = argparse.ArgumentParser(
         prog="penstock.demo.train", description="One training process of the demo."
     )
@@ -111,15 +111,15 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--state", type=Path)
     parser.add_argument("--hold-at", type=int)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     train(
-        asked.folder,
-        asked.run,
-        steps=asked.steps,
-        workers=asked.workers,
-        save_every=asked.save_every,
-        state=asked.state,
-        hold_at=asked.hold_at,
+        arguments.folder,
+        arguments.run,
+        steps=arguments.steps,
+        workers=arguments.workers,
+        save_every=arguments.save_every,
+        state=arguments.state,
+        hold_at=arguments.hold_at,
     )
 
 

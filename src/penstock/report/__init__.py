@@ -3,6 +3,6 @@
 from . import shares
 from .remarks import Row
 from .shares import rows
-from .target import Target, opened
+from .target import Target, open_target
 
-__all__ = ["Row", "Target", "opened", "rows", "shares"]
+__all__ = ["Row", "Target", "open_target", "rows", "shares"]

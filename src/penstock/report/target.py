@@ -305,7 +305,7 @@ class Target:
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
-def opened(
+def open_target(
     path: Path,
     model: MixtureFile | None = None,
     state: Path | None = None,
