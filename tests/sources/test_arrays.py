@@ -244,7 +244,7 @@ def test_open_arrays_do_not_travel(write: Write, tmp_path: Path) -> None:
 def test_a_file_of_hdf5_that_ends_too_early_is_no_garbage(tmp_path: Path) -> None:
     path = tmp_path / "short"
     path.write_bytes(b"abc")
-    with reader._Quiet(path) as file, pytest.raises(OSError, match="7 bytes too early"):  # pyright: ignore[reportPrivateUsage]
+    with reader._UnlockedFile(path) as file, pytest.raises(OSError, match="7 bytes too early"):  # pyright: ignore[reportPrivateUsage]
         file.readinto(bytearray(10))
 
 

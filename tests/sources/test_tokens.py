@@ -110,7 +110,7 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     path, scans = stores / "olmo.npy", list[Path]()
     from penstock.sources.tokens import forms
 
-    real = forms._ended
+    real = forms._eos_ends
     monkeypatch.setattr(
         forms, "_ended", lambda path, *rest: scans.append(path) or real(path, *rest)
     )
