@@ -27,7 +27,7 @@ BESIDE = (
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_TOLD", set[str]())
+    monkeypatch.setattr(metadata, "_LOGGED", set[str]())
 
 
 def beside(folder: Path) -> Path:
@@ -89,7 +89,9 @@ def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_da
     (tmp_path / "dataset_infos.json").write_text("{}")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"n": 1}\n')
-    with pytest.raises(ConfigError, match=r"its folders \(data\) write .*/\*\*/\*.parquet, say"):
+    with pytest.raises(
+        ConfigError, match=r"its folders \(data\) write, for example, .*/\*\*/\*.parquet"
+    ):
         ps.read(tmp_path)
 
 
