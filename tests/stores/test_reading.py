@@ -103,7 +103,7 @@ def test_paths_globs_braces_and_folders(memory: str) -> None:
         find(f"{memory}/a/7.jsonl")
     with pytest.raises(ConfigError, match="matches no object"):
         find(f"{memory}/a/*.parquet")
-    with pytest.raises(ConfigError, match="meant twice"):
+    with pytest.raises(ConfigError, match="named twice"):
         find([three[0], f"{memory}/a/*"])
 
 
