@@ -298,7 +298,7 @@ ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
         b"12",
         {"dtype": "uint16", "eos": 70_000},
         ConfigError,
-        "eos=70000 is no uint16",
+        "eos=70000 exceeds uint16",
     ),
     "columns": (
         "x.bin",
@@ -320,7 +320,7 @@ ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
         bytes(8),
         {},
         ConfigError,
-        "x.ds: there is no x.ds.metadata",
+        "x.ds: x.ds.metadata, which states",
     ),
     "a cut index": ("x.ds.index", b"123", {}, DataError, "x.ds.index: 3 bytes are no whole number"),
     "a foreign index": (
