@@ -271,7 +271,7 @@ def test_a_json_beside_lines_of_json_is_not_taken_for_rows(
 def test_a_file_beside_its_packed_copy_is_refused(other: str, pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / f"a.jsonl{other}").write_bytes(b"packed")
-    with pytest.raises(ConfigError, match="means 'a.jsonl' and a packed copy of it"):
+    with pytest.raises(ConfigError, match="matches 'a.jsonl' and a packed copy of it"):
         ps.read(tmp_path / pattern)
 
 

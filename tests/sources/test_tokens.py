@@ -112,7 +112,7 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
 
     real = forms._eos_ends
     monkeypatch.setattr(
-        forms, "_ended", lambda path, *rest: scans.append(path) or real(path, *rest)
+        forms, "_eos_ends", lambda path, *rest: scans.append(path) or real(path, *rest)
     )
     for _ in range(3):
         assert len(open_files(path, dtype="uint32", eos=EOS)) == len(DOCUMENTS)
