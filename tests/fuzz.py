@@ -90,7 +90,7 @@ def members(data: bytes) -> list[Any]:
 
 
 def places() -> bytes:
-    found = tar_places.Found(
+    found = tar_places.TarContents(
         [0, 1024, 2048], ["a", "ü"], [0, 1, 2], ["txt", "json"], [512, 1536], [3, 9]
     )
     return tar_places.encode(found, np.zeros(2, np.uint64))

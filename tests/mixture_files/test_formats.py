@@ -54,4 +54,4 @@ def test_what_is_wrong_is_told_with_its_line(folder: Path) -> None:
     assert (second.line, second.key) == (
         3,
         "sources.s.path",
-    ) and "none of this name" in second.message
+    ) and "no split of this name" in second.message

@@ -51,7 +51,8 @@ def test_examples_in_them(tmp_path: Path) -> None:
 def test_what_is_none_and_what_is_empty(tmp_path: Path) -> None:
     (tmp_path / "a.array_record").write_bytes(b"nothing of the kind" * 9)
     with pytest.raises(
-        DataError, match=r"a\.array_record: cannot be read: it is damaged, was cut off, or is no"
+        DataError,
+        match=r"a\.array_record: the file cannot be read: it is damaged, was cut off, or is no",
     ):
         open_files(tmp_path / "a.array_record")
     assert len(open_files(write(tmp_path / "b.array_record", []))) == 0

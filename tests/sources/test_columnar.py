@@ -112,13 +112,13 @@ def test_a_row_group_is_decoded_once_while_it_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
-    original = columnar.Parquet._decoded  # pyright: ignore[reportPrivateUsage]
+    original = columnar.Parquet._decode  # pyright: ignore[reportPrivateUsage]
 
     def count(self: columnar.Parquet, group: int) -> tuple[int, Any]:
         decoded.append(group)
         return original(self, group)
 
-    monkeypatch.setattr(columnar.Parquet, "_decoded", count)
+    monkeypatch.setattr(columnar.Parquet, "_decode", count)
     source = open_files(write(tmp_path, "parquet", table()))
     source.read(np.arange(N)[::-1])
     source.read(np.arange(N))

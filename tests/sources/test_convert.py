@@ -315,7 +315,9 @@ def test_csv_that_cannot_be_read_is_named(
 def test_a_truncated_csv_archive_is_refused(tmp_path: Path, suffix: str, home: Path) -> None:
     path = packed(tmp_path, suffix, CSV.encode() * 50, "x.csv")
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(DataError, match=rf"x\.csv{suffix}: cannot be read: .*[Tt]runcated"):
+    with pytest.raises(
+        DataError, match=rf"x\.csv{suffix}: the file cannot be read: .*[Tt]runcated"
+    ):
         open_files(path)
     assert kept(home) == []
 

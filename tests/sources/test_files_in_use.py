@@ -261,7 +261,7 @@ TOOLS: dict[str, Tool] = {
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing was said before, and the disk need not last."""
-    monkeypatch.setattr(metadata, "_TOLD", set[str]())
+    monkeypatch.setattr(metadata, "_LOGGED", set[str]())
     with seams.pretend(disk=Careless()):
         yield
 

@@ -202,7 +202,7 @@ def test_a_json_file_may_be_an_array_or_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", ['[{"x": 1},\n{"x": 2}', '{\n  "x": 1\n}\n', "[" * 100_000])
 def test_a_json_file_that_is_neither_is_refused_when_opened(tmp_path: Path, body: str) -> None:
     with pytest.raises(
-        DataError, match=r"x\.json: neither one array of rows nor a row on every line"
+        DataError, match=r"x\.json: the file is neither one array of rows nor one row per line"
     ):
         open_files(write(tmp_path / "x.json", body))
 

@@ -151,7 +151,8 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
     rows = [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)]
     folder = write_litdata(tmp_path / "lit", rows, {"code": "pickle", "id": "int"})
     with pytest.raises(
-        ConfigError, match=r"chunk-0-0\.bin: a leaf is pickled \(pickle\), which may run any code"
+        ConfigError,
+        match=r"chunk-0-0\.bin: a leaf is pickled \(pickle\), and reading it may run any code",
     ):
         open_files(folder)
     assert open_files(folder, columns=["id"]).read(np.arange(3)) == [
@@ -173,7 +174,7 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
         ),
         (
             {"data_format": ["no_header_tensor:10", *["int"] * 4]},
-            "arrays of the type number 10, which NumPy lacks",
+            "arrays have the type number 10, which NumPy lacks",
         ),
         ({"data_spec": "{"}, "is no index of LitData"),
         (

@@ -112,7 +112,8 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
     )
     folder = write_mds(tmp_path / "mds", rows, columns)
     with pytest.raises(
-        ConfigError, match=r"shard\.00000\.mds: the column 'code' is pickled \(pkl\), which may run"
+        ConfigError,
+        match=r"shard\.00000\.mds: the column 'code' is pickled \(pkl\), and reading it may run",
     ):
         open_files(folder)
     assert open_files(folder, columns=["id"]).read(np.arange(3)) == [
@@ -185,7 +186,7 @@ def test_a_digest_in_the_index_is_compared_once(tmp_path: Path) -> None:
     source = open_files(folder, cache=tmp_path / "cache")
     assert len(source.read(np.arange(8))) == 8
     with pytest.raises(
-        DataError, match=r"shard\.00001\.mds: its sha1 is not the one in its index\.json"
+        DataError, match=r"shard\.00001\.mds: its sha1 differs from the one in its index\.json"
     ):
         source.read(np.array([8]))
     with pytest.raises(
@@ -226,7 +227,7 @@ def test_an_index_above_the_folders_of_the_shards_is_enough(depth: int, tmp_path
     assert index_files([*folder.glob("*.mds")], checksum=True)
     shards[-1]["raw_data"]["basename"] = "elsewhere.mds"
     (tmp_path / "data" / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
-    with pytest.raises(DataError, match=r"index\.json does not list it"):
+    with pytest.raises(DataError, match=r"index\.json does not list this shard"):
         open_files(sorted(folder.glob("*.mds")))
 
 

@@ -125,7 +125,7 @@ def test_array_stores_get_increasing_indices() -> None:
         def __getitem__(self, indices: list[int]) -> npt.NDArray[Any]:
             return self.rows[indices[1:]]
 
-    with pytest.raises(DataError, match="gave 3 samples for 4 indices"):
+    with pytest.raises(DataError, match="returned 3 samples for 4 indices"):
         Memory(Short(rows)).read(ORDER)
 
 

@@ -27,7 +27,7 @@ BESIDE = (
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_TOLD", set[str]())
+    monkeypatch.setattr(metadata, "_LOGGED", set[str]())
 
 
 def beside(folder: Path) -> Path:
@@ -89,7 +89,9 @@ def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_da
     (tmp_path / "dataset_infos.json").write_text("{}")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"n": 1}\n')
-    with pytest.raises(ConfigError, match=r"its folders \(data\) write .*/\*\*/\*.parquet, say"):
+    with pytest.raises(
+        ConfigError, match=r"its folders \(data\) write, for example, .*/\*\*/\*.parquet"
+    ):
         ps.read(tmp_path)
 
 
@@ -269,7 +271,7 @@ def test_a_json_beside_lines_of_json_is_not_taken_for_rows(
 def test_a_file_beside_its_packed_copy_is_refused(other: str, pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / f"a.jsonl{other}").write_bytes(b"packed")
-    with pytest.raises(ConfigError, match="means 'a.jsonl' and a packed copy of it"):
+    with pytest.raises(ConfigError, match="matches 'a.jsonl' and a packed copy of it"):
         ps.read(tmp_path / pattern)
 
 

@@ -122,7 +122,7 @@ def test_a_name_with_a_brace_or_a_star_means_itself(tmp_path: Path) -> None:
 def test_duplicates_are_refused_by_name(data: Path) -> None:
     with pytest.raises(ConfigError, match=r"1\.jsonl' is named twice"):
         find([str(data / "a" / "*.jsonl"), data / "a" / "1.jsonl"])
-    with pytest.raises(ConfigError, match="meant twice"):
+    with pytest.raises(ConfigError, match="named twice"):
         find([str(data / "a" / "1.jsonl"), str(data / "b" / ".." / "a" / "1.jsonl")])
 
 
@@ -135,7 +135,7 @@ def test_two_links_to_one_file_are_two_files(tmp_path: Path) -> None:
         link.symlink_to("../blobs/0f")
     assert find(tmp_path / "data") == find(links) == links
     assert list(ps.read(tmp_path / "data")) == [{"a": 1}, {"a": 1}]
-    with pytest.raises(ConfigError, match="meant twice"):
+    with pytest.raises(ConfigError, match="named twice"):
         find([links[0], *links])
     for target in ("1.jsonl", "last.jsonl"):  # a link to what is a file of the set itself
         (tmp_path / "data" / ("last.jsonl" if target == "1.jsonl" else "more.jsonl")).symlink_to(

@@ -77,7 +77,7 @@ def test_splits(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="d holds the splits train, test: choose one with split="):
         ps.read(tmp_path / "d")
     for split in ("dev", "..", "d/train", ""):
-        with pytest.raises(ConfigError, match="has none of this name"):
+        with pytest.raises(ConfigError, match="has no split of this name"):
             ps.read(tmp_path / "d", split=split)
 
 
@@ -114,7 +114,7 @@ def test_a_list_of_files_that_cannot_be_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=reason):
             ps.read(tmp_path / "d")
     state.write_text(json.dumps({**whole, "_indices_files": [{"filename": "i.arrow"}]}))
-    with pytest.raises(ConfigError, match="chosen by a file of indices"):
+    with pytest.raises(ConfigError, match="a file of indices selects the rows"):
         ps.read(tmp_path / "d")
     state.write_text("{")
     with pytest.raises(DataError, match=r"state\.json: cannot be read"):

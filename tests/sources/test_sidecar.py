@@ -214,7 +214,7 @@ def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int
     )  # made to deceive: its digest is right
     sidecar.write(beside(data), sidecar.LINES, sidecar.stat(data), rows, body, False)
     source = open_files(data)
-    with pytest.raises(DataError, match="are not those of this file"):
+    with pytest.raises(DataError, match="do not fit this file"):
         source.read(np.array([0, 1]))
 
 

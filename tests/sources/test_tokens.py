@@ -110,15 +110,15 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     path, scans = stores / "olmo.npy", list[Path]()
     from penstock.sources.tokens import forms
 
-    real = forms._ended
+    real = forms._eos_ends
     monkeypatch.setattr(
-        forms, "_ended", lambda path, *rest: scans.append(path) or real(path, *rest)
+        forms, "_eos_ends", lambda path, *rest: scans.append(path) or real(path, *rest)
     )
     for _ in range(3):
         assert len(open_files(path, dtype="uint32", eos=EOS)) == len(DOCUMENTS)
     assert scans == [path] and (stores / ".olmo.npy.penstock-documents-uint32-0").exists()
     with pytest.warns(
-        UserWarning, match=r"olmo.npy: eos=40247 makes 2 documents, olmo.csv.gz tells of 10"
+        UserWarning, match=r"olmo.npy: eos=40247 makes 2 documents, but olmo.csv.gz lists 10"
     ):
         assert (
             len(open_files(path, dtype="uint32", eos=DOCUMENTS[0][0])) == 2
@@ -270,7 +270,13 @@ def test_windows_of_something_else(wrong: ps.Dataset, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what is refused
 
 ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
-    "no type": ("x.bin", b"12", {}, ConfigError, "x.bin: it holds raw tokens"),
+    "no type": (
+        "x.bin",
+        b"12",
+        {},
+        ConfigError,
+        "x.bin: a file of raw tokens does not store their dtype",
+    ),
     "half a token": (
         "x.bin",
         b"123",
@@ -292,7 +298,7 @@ ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
         b"12",
         {"dtype": "uint16", "eos": 70_000},
         ConfigError,
-        "eos=70000 is no uint16",
+        "eos=70000 exceeds uint16",
     ),
     "columns": (
         "x.bin",
@@ -314,7 +320,7 @@ ODD: dict[str, tuple[str, bytes, Options, type[PenstockError], str]] = {
         bytes(8),
         {},
         ConfigError,
-        "x.ds: there is no x.ds.metadata",
+        "x.ds: x.ds.metadata, which states",
     ),
     "a cut index": ("x.ds.index", b"123", {}, DataError, "x.ds.index: 3 bytes are no whole number"),
     "a foreign index": (
@@ -481,7 +487,7 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
     said = json.loads(ledger.read_bytes())
     for change, error, text in (
         ({"is_finished": False}, ConfigError, "this cache of Levanter's is incomplete"),
-        ({"total_num_rows": 7}, DataError, "do not hold the 7 rows"),
+        ({"total_num_rows": 7}, DataError, "do not add up to its 7 rows"),
         (
             {"finished_shards": ["../levanter"], "shard_rows": {"../levanter": 10}},
             DataError,
@@ -540,7 +546,7 @@ def test_datasets_of_hugging_face(tmp_path: Path) -> None:
         assert len(packed) == -(-len(flat(want)) // 7) and len(memory) == len(ds)
         assert_windows(ds, want, 6)
     assert_resumes(lambda: ps.Loader(ps.read(tmp_path / "one").shuffle(seed=3).pack(7)), at_most=6)
-    with pytest.raises(ConfigError, match="none of this name"):
+    with pytest.raises(ConfigError, match="no split of this name"):
         ps.read(tmp_path / "both", split="dev")
     (file,) = (tmp_path / "some").glob("*.arrow")
     file.unlink()
@@ -670,7 +676,7 @@ def test_what_holds_no_tokens_by_its_first_bytes_is_refused(
     name: str, body: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(body + bytes(len(body) % 2))
-    with pytest.raises(DataError, match=f"{name}: it holds .*, no raw tokens"):
+    with pytest.raises(DataError, match=f"{name}: the file holds .*, no raw tokens"):
         open_files(tmp_path / name, dtype="uint16")
 
 

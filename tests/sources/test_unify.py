@@ -153,7 +153,7 @@ def test_other_differences_are_refused(
     write(tmp_path, suffix, {"x": one}, {"x": other})
     with pytest.raises(
         DataError,
-        match=r"01\..*: its column 'x' holds .*, in .*00\..* it holds .*: write them alike",
+        match=r"01\..*: its column 'x' holds .*, in .*00\..* it holds .*: write both with one type",
     ):
         ps.read(tmp_path)
 

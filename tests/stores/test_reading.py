@@ -103,7 +103,7 @@ def test_paths_globs_braces_and_folders(memory: str) -> None:
         find(f"{memory}/a/7.jsonl")
     with pytest.raises(ConfigError, match="matches no object"):
         find(f"{memory}/a/*.parquet")
-    with pytest.raises(ConfigError, match="meant twice"):
+    with pytest.raises(ConfigError, match="named twice"):
         find([three[0], f"{memory}/a/*"])
 
 
@@ -111,7 +111,7 @@ def test_lines_and_archives_over_http(web: servers.Site, tmp_path: Path) -> None
     ds = ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path)
     assert list(ds) == ROWS and ds[299] == ROWS[299]
     assert list(ps.read(f"{web.url}/b/x.jsonl.gz", cache=tmp_path)) == ROWS
-    with pytest.raises(ConfigError, match="a web server does not tell what it has"):
+    with pytest.raises(ConfigError, match="a web server does not list its files"):
         ps.read(f"{web.url}/a/*.jsonl")
 
 
@@ -126,11 +126,11 @@ def test_an_address_in_brackets_is_no_glob(
             assert list(ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path / direct)) == ROWS
         assert list(ps.read(f"{web.url.replace('[', 'me:pw@[')}/a/1.jsonl")) == ROWS[100:200]
         with pytest.raises(
-            ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*as the store has it"
+            ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*compare its spelling with the store"
         ):
             ps.read(f"{web.url}/c.jsonl")
         with pytest.raises(
-            ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not tell"
+            ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not list its files"
         ):
             ps.read(f"{web.url}/a/*.jsonl")
 

@@ -261,8 +261,10 @@ def _require_applicable(
     """Raise for token options with files of rows, and for row options with files of tokens."""
     inapplicable = row_options if kind == "tokens" else ids._asdict()
     if given := next((name for name, value in inapplicable.items() if value is not None), None):
-        holds = "tokens, and tells of them itself" if kind == "tokens" else f"{kind} rows"
-        raise ConfigError(f"{given}= does not go with {str(paths[0])!r}, which holds {holds}")
+        holds = "tokens, and describes them itself" if kind == "tokens" else f"{kind} rows"
+        raise ConfigError(
+            f"{given}= does not go with {str(paths[0])!r}, which holds {holds}: leave it out"
+        )
 
 
 def _files(

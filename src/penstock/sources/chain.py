@@ -76,7 +76,7 @@ def by_part(
     indices: Ints,
     read: Callable[[int, Ints], list[Any]],
 ) -> list[Any]:
-    """Read rows from several parts, visiting each part once; return them in the requested order.
+    """Read rows from several parts, each part once; return them in the requested order.
 
     Args:
         starts: Offsets of the parts, from `starts_of`.

@@ -164,7 +164,7 @@ def of_copy(copy: Path, origin: Path, cache: LRUCache, kind: int) -> Checksummed
 
 
 def of_data(path: Path, files: LRUCache, cache: str | Path | None) -> ChecksummedFile:
-    """Return the view of a user's file, compared with checksums if `index --checksum` made them."""
+    """Return the view of a user's file, compared with checksums if a sidecar has them."""
     has_sums = sidecar.index_path(path, cache, "sums").exists()
     return ChecksummedFile(
         path, path, files, make(path, cache, False) if has_sums else None, sidecar.SUMS

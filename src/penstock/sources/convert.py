@@ -108,7 +108,7 @@ def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
 def _members(
     bites: Iterator[bytes], new_decompressor: Callable[[], Any], origin: Path
 ) -> Iterator[bytes]:
-    """Unpack an archive of one or more members, each of which must be complete."""
+    """Unpack an archive of one or more members; raise if any is incomplete."""
     decompressor, has_member = None, False
     for bite in bites:
         while bite:

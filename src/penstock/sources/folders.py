@@ -116,7 +116,7 @@ _INDEXES: tuple[tuple[str, str, ListFiles], ...] = (
 
 
 def _existing(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Path]:
-    """Yield, for each file, the first of its names that exists; reject names outside the folder."""
+    """Yield the first existing name of each file; raise for names outside the folder."""
     for candidates in names:
         for name in candidates:
             relative = PurePosixPath(name)

@@ -282,8 +282,7 @@ def aside(value: Any, depth: int = 3) -> Any:
 
     Reading a row from the copy does not change the original: the copy has its own counters and opens
     its own files. Its random generators start from one seed, so that they draw the same values in every
-    process. An object with a destructor is not copied, because that of the copy might close what both
-    share.
+    process. Objects with a destructor are not copied, because a destructor may close shared resources.
     """
     if (seeded := seeded_like(value)) is not None:
         return seeded
@@ -322,7 +321,10 @@ def _has_slots(value_type: type) -> bool:
 
 
 def same_sample(left: object, right: object) -> bool | None:
-    """Return whether two samples of row digests are equal; `None` if no row is readable in both."""
+    """Return whether two samples of row digests agree.
+
+    The result is `None` if no row is readable in both.
+    """
     left_digests, right_digests = str(left).split(), str(right).split()
     if len(left_digests) != len(right_digests):
         return False

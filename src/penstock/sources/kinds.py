@@ -11,7 +11,7 @@ from .rows import arrow
 
 
 class Made(NamedTuple):
-    """A type built from others: named fields of a struct, or the unnamed parts of a list or map."""
+    """A type built from others: fields of a struct by name, or the parts of a list or map."""
 
     of: str
     parts: tuple[tuple[str, Kind], ...]
@@ -99,13 +99,13 @@ def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
         seen[name] = kind, path
 
 
-def fits(one: Kind, other: Kind) -> bool:
+def fits(left: Kind, right: Kind) -> bool:
     """Return whether a type equals another one, or is a null or an empty list of it."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one in ("null", other)
-    if (one.of, [name for name, _ in one.parts]) != (other.of, [name for name, _ in other.parts]):
+    if isinstance(left, str) or isinstance(right, str):
+        return left in ("null", right)
+    if (left.of, [name for name, _ in left.parts]) != (right.of, [name for name, _ in right.parts]):
         return False
     return all(
         fits(part, other_part)
-        for (_, part), (_, other_part) in zip(one.parts, other.parts, strict=True)
+        for (_, part), (_, other_part) in zip(left.parts, right.parts, strict=True)
     )

@@ -1,6 +1,6 @@
-r"""Lines as rows: JSON Lines and plain text, read at random through an index of byte offsets.
+r"""Lines as rows: JSON Lines and plain text, read at random through byte offsets.
 
-One pass over the file builds the index, which is kept beside the data or in a cache and
+One pass over the file builds the index of offsets, which is kept beside the data or in a cache and
 memory-mapped. Lines of white space are no rows. A byte-order mark at the start, `\r\n`, and a last
 line without a newline are handled as usual.
 """

@@ -168,7 +168,7 @@ class Opener(NamedTuple):
 
 
 def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) -> File | None:
-    """Return the file if its columns equal those of the first; `None` if only the order differs.
+    """Return the file if its columns equal those of the first file, in the same order.
 
     Args:
         file: File to compare.
@@ -176,6 +176,9 @@ def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) ->
         first_path: Path of the first file.
         path: Path of the file.
         seen: Types of the columns so far.
+
+    Returns:
+        The file; `None` if only the order of its columns differs.
 
     Raises:
         DataError: The files have different columns, or types that do not fit together.

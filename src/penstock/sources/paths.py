@@ -127,15 +127,15 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
         raise StorageError(f"{shown} cannot be read: {error.strerror or error}") from error
     entries = [(at(entry.path), entry.link) for _, _, entry in matched]
     files_found = [path for path, _ in entries]
-    seen: set[str] = set()
+    known_places: set[str] = set()
     for path, absolute in zip(files_found, places(files_found), strict=True):
-        if absolute in seen:
+        if absolute in known_places:
             raise _duplicate_error(path, given)
-        seen.add(absolute)
+        known_places.add(absolute)
     for path, link in entries:
         # Two links to one file count as two files, as in the cache of the Hugging Face hub. A link
         # and its target are one file.
-        if link and not is_remote(path) and seen.intersection(places(_link_targets(path))):
+        if link and not is_remote(path) and known_places.intersection(places(_link_targets(path))):
             raise _duplicate_error(path, given)
     return files_found
 
@@ -155,7 +155,7 @@ def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
 
 
 def places(paths: Iterable[Path]) -> Iterator[str]:
-    """Yield the absolute path of each file; resolve links in the folders, not in the file names.
+    """Yield absolute paths; resolve links of folders, but not those of the files themselves.
 
     Each folder is resolved once.
     """

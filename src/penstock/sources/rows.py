@@ -71,7 +71,7 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
 
 
 def together(pieces: Sequence[Any]) -> Any:
-    """Concatenate record batches and tables to one batch, or to a table if a batch is too small."""
+    """Concatenate record batches and tables to one batch, or to a table if it is too large."""
     pa = arrow()
     if len(pieces) > 1 and all(isinstance(piece, pa.RecordBatch) for piece in pieces):
         try:
@@ -143,7 +143,9 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
 
 @cache
 def numpy_dtype(kind: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of an Arrow type; `to_pandas_dtype` needs pandas before pyarrow 26.
+    """Return the NumPy dtype of an Arrow type.
+
+    Before pyarrow 26, `to_pandas_dtype` needs pandas.
 
     >>> import pyarrow as pa
     >>> numpy_dtype(pa.float32()), numpy_dtype(pa.timestamp("s"))
@@ -234,7 +236,7 @@ def _identity(value: Any) -> Any:
 
 
 def _as_int64(arrow_type: Any) -> Any:
-    """Return the type with int64 in place of nanoseconds."""
+    """Replace nanoseconds in a type by int64."""
     pa, types = arrow(), arrow("pyarrow.types")
     if not _nanoseconds(arrow_type):
         return arrow_type

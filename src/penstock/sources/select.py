@@ -27,7 +27,7 @@ from .chain import Chain, Counts, Decoding, File, OpenArguments
 from .identity import Digest, content, file_digest, row_digest
 from .kinds import Kind, Typed
 from .rows import arrow
-from .sizes import Listed
+from .sizes import ColumnFile
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any]
@@ -292,7 +292,7 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
 
     A row of lines without the column yields a null.
     """
-    if isinstance(file, Listed):
+    if isinstance(file, ColumnFile):
         yield from ((piece, len(piece)) for piece in file.column(column))
         return
     pa = arrow()

@@ -158,7 +158,7 @@ def ensure(
 
 
 def cached_body(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
-    """Return the body of an expendable cache file; rebuild it if it is stale, damaged or missing.
+    """Return the body of an expendable cache file; rebuild it if stale, damaged or missing.
 
     If the cache folder is not writable, the body is made and not stored.
     """
@@ -200,9 +200,10 @@ def _find_or_make(
 
 
 def _lock(data: Path, target: Path) -> contextlib.AbstractContextManager[bool]:
-    """Lock the data file if the target lies beside it (no lock file appears there), else a folder.
+    """Lock a data file against other processes that derive something from it.
 
-    The lock lets one process at a time derive something from this file.
+    If the target lies beside the data, this locks the data file itself, so that no lock file appears
+    there. Otherwise it locks a folder of the cache.
     """
     return (
         seams.world.disk.lock(data)
@@ -413,11 +414,11 @@ def stat(path: Path) -> Stat:
 
 
 def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
-    """Raise if a file was replaced or grew since it was opened: its rows would not fit together.
+    """Raise if a file was replaced or grew since it was opened.
 
-    A new link or owner changes `ctime` alone, and some network file systems renumber inodes. Only
-    both together are evidence of a replaced file. A new `ctime` alone is logged once, because
-    overwritten content with a restored mtime looks the same.
+    Its rows would then belong to different versions. A new link or owner changes `ctime` alone, and
+    some network file systems renumber inodes. Only both together are evidence of a replaced file. A new
+    `ctime` alone is logged once, because overwritten content with a restored mtime looks the same.
 
     Args:
         path: File to compare.
@@ -495,7 +496,10 @@ def cached_index_path(data: Path, cache: str | Path | None, suffix: str) -> Path
 
 
 def cache_path(data: Path, cache: str | Path | None, name: str) -> Path:
-    """Return the place of a derived file in the cache; a name over the 255-byte limit is hashed."""
+    """Return the place of a derived file in the cache.
+
+    A name over the limit of 255 bytes is replaced by its hash.
+    """
     if len(spelled(Path(name))) > _NAME:
         digest = hashlib.blake2b(spelled(Path(name)), digest_size=12).hexdigest()
         name = f".{digest}{Path(name).suffix}"

@@ -120,7 +120,7 @@ class Members:
         if kind not in _WITHOUT_DATA:
             if self.at + size > self._stop:
                 raise self._bad(
-                    f"the archive is cut off: {name!r} has {size:,} bytes, of which "
+                    f"the archive is cut off: {name!r} has {size:,} bytes, and "
                     f"{self._stop - self.at:,} are here",
                     at,
                 )

@@ -246,7 +246,7 @@ def open_indexed(
     shard: str = "",
     data: ChecksummedFile | None = None,
 ) -> Tar | ByHeaders:
-    """Open one archive like `open_tar`; without a Penstock index, use the one that Energon left."""
+    """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
     if not sidecar.index_path(path, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))

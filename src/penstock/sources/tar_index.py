@@ -78,7 +78,7 @@ def pass_over(
         DataError: The archive is cut off or damaged, or a key or part occurs twice.
     """
     members = Members(Window(path, tell), 0, size, name)
-    seen: dict[str, int] = {}
+    starts_by_key: dict[str, int] = {}
     parts: dict[str, int] = {}
     places = TarContents([], [], [], [], [], [])
     last_key = None
@@ -88,14 +88,14 @@ def pass_over(
             continue
         key, part = key_and_part
         if key != last_key:
-            if key in seen:
+            if key in starts_by_key:
                 raise _duplicate_error(
                     f"the sample {key!r} occurs again: its files must be adjacent",
-                    seen[key],
+                    starts_by_key[key],
                     member.start,
                     name,
                 )
-            seen[key], parts, last_key = member.start, {}, key
+            starts_by_key[key], parts, last_key = member.start, {}, key
             places.first.append(len(places.parts))
         elif part in parts:
             raise _duplicate_error(f"{member.name!r} occurs again", parts[part], member.start, name)
@@ -105,7 +105,7 @@ def pass_over(
         places.sizes.append(member.size)
     check_tail(path, members.at, size, name)
     places.first.append(len(places.parts))
-    return places._replace(starts=[*seen.values(), members.at], keys=list(seen))
+    return places._replace(starts=[*starts_by_key.values(), members.at], keys=list(starts_by_key))
 
 
 def check_tail(path: Path, at: int, size: int, name: str) -> None:
@@ -180,5 +180,5 @@ def digests(keys: Iterable[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(data, "<u8")
 
 
-def _duplicate_error(what: str, first: int, again: int, name: str) -> DataError:
-    return DataError(f"{what} (first at byte {first}, again at byte {again})", where=name)
+def _duplicate_error(what: str, first: int, second: int, name: str) -> DataError:
+    return DataError(f"{what} (first at byte {first}, again at byte {second})", where=name)

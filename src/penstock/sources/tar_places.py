@@ -79,7 +79,7 @@ class TarIndex(NamedTuple):
         return offsets + np.arange(len(offsets)), counts
 
 
-def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
+def merges(parts: Iterable[str], unique_parts: Container[str] = ()) -> bool:
     """Return whether the parts of a sample look like several samples with dotted names.
 
     Either several parts begin with a number (`23.0.jpg` and `23.1.jpg` become the parts `0.jpg` and
@@ -99,7 +99,7 @@ def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
     dotted = [extension for prefix, extension in split if prefix]
     return any(
         (prefix in numbered and extension in undotted)
-        or (f"{prefix}.{extension}" in alone and dotted.count(extension) > 1)
+        or (f"{prefix}.{extension}" in unique_parts and dotted.count(extension) > 1)
         for prefix, extension in split
     )
 
@@ -113,7 +113,7 @@ def merged(places: TarIndex) -> int | None:
     single = (counts == 1) & (len(places.digests) > 1)
     numbered = np.asarray([name[:1].isdigit() for name in places.names], np.bool_)
     suspicious = dotted & (single | numbered)
-    alone = {
+    unique_parts = {
         name
         for name, is_single in zip(places.names, (single & dotted).tolist(), strict=True)
         if is_single
@@ -123,7 +123,7 @@ def merged(places: TarIndex) -> int | None:
     )
     for row in rows.tolist():
         kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
-        if merges([places.names[kind] for kind in kinds], alone):
+        if merges([places.names[kind] for kind in kinds], unique_parts):
             return row
     return None
 

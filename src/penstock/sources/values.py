@@ -345,7 +345,7 @@ def _all_attributes(thing: Any, kind: type) -> dict[str, Any]:
 
 
 def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
-    """Return the fields of a dataclass or `attrs` class, and whether each counts in comparisons."""
+    """Return the fields of a dataclass or `attrs` class, and whether each is compared."""
     if dataclasses.is_dataclass(thing):
         return {field.name: field.compare for field in dataclasses.fields(thing)}
     attrs_fields = kind.__dict__.get("__attrs_attrs__")
@@ -383,7 +383,7 @@ def _labels(thing: Any, root: str) -> list[Any]:
 
 
 def _texts(kinds: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of types; of a container, that of the outermost."""
+    """Yield the names of types; a container yields its own name."""
     for kind in kinds:
         while isinstance(kind, list):
             kind = cast("list[Any]", kind)[0]

@@ -1,8 +1,8 @@
-"""Layouts of token files: dtype, offset of the first token, and the source of document ends.
+"""Layouts of token files: dtype, first token, and document ends.
 
-Token ids are stored little-endian in one flat array, optionally after a header (NumPy's or that of
-llm.c). Document ends are listed in a file beside it, as Megatron (`.idx`), datatrove (`.ds.index`)
-and OLMo (`.csv.gz`) write it, or marked by an end token.
+Token ids are stored little-endian in one flat array, optionally after a header of NumPy or llm.c.
+Document ends are listed in a file beside it, as Megatron (`.idx`), datatrove (`.ds.index`) and OLMo
+(`.csv.gz`) write it, or marked by an end token.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _beside(path: Path) -> Path | None:
 
 
 def _plain(path: Path, size: int, ids: Ids) -> Form:
-    """Return the layout of a NumPy array or of raw tokens: either may be named `.npy` or `.bin`."""
+    """Return the layout of a NumPy array or of raw tokens; both use `.npy` and `.bin`."""
     with sidecar.storage(path):
         head = seams.world.store.read(str(path), 0, HEAD if path.suffix == ".npy" else _HEADER)
         if head.startswith(_NPY) and len(head) < min(HEAD, size):
@@ -368,7 +368,10 @@ def _datatrove_ends(index: Path, count: int) -> Ints:
 
 
 def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
-    """Return the document ends of an OLMo table: `start,end` in the first two columns of a line."""
+    """Return the document ends of an OLMo table.
+
+    The first two columns of each line are `start,end`.
+    """
     csv: Any = arrow("pyarrow.csv")
     try:
         with sidecar.storage(table):

@@ -1,4 +1,4 @@
-"""Levanter's caches: a ledger, and for every field two zarr arrays, its data and its offsets.
+"""Levanter's caches: a ledger, and two zarr arrays per field, data and offsets.
 
 Offset 0 is the number of rows; offset `i + 1` is the end of row `i`. A cache is one folder of
 arrays, or one such folder per shard. Tokens are in the field `input_ids`; other fields are not
