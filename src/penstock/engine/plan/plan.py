@@ -364,9 +364,9 @@ class Plan(Questions, Generic[D]):
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))
             raise ConfigError(
-                f"plan.exclude({excluded}): this would change the past, because delivered shares "
-                "of tokens and packed rows depend on all samples of these sources; exclude the "
-                "samples some steps later, or exclude others"
+                f"plan.exclude({excluded}): the past cannot change, and delivered shares of tokens "
+                "and packed rows depend on all samples of these sources; exclude the samples some "
+                "steps later, or exclude others"
             )
         return found
 
