@@ -183,7 +183,7 @@ class Located(Shows):
     def _walked(self, steps: range, world_size: int | None = None) -> Walk:
         """Return the audit of global steps."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, such as range(0, 10)")
+            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, one by one")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")

@@ -292,9 +292,7 @@ class Plan(Questions, Generic[D]):
                 "steps=range(...)"
             )
         if asked.step != 1 or asked.start < 0 or asked.stop < asked.start:
-            raise ConfigError(
-                f"plan.skip({asked}): give a range of step 1, in ascending order, from 0 on"
-            )
+            raise ConfigError(f"plan.skip({asked}): give a range one by one, forwards, from 0 on")
         if not asked:
             return self
         first, last = (
