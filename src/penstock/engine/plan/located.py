@@ -233,8 +233,8 @@ class Located(Shows):
         if len(positions) and (positions[0] < 0 or self.size == 0):
             total = "an endless plan" if self.size is None else f"a plan of {self.size}"
             raise IndexError(
-                f"position {positions[0]} of {total}; give a position from 0 on, counted over all "
-                "passes"
+                f"position {positions[0]} of {total}: positions count from 0, on over all passes; "
+                "give a position from 0 on"
             )
         return self._samples_of(self._replaced.locate(positions), positions)
 

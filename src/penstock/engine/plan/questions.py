@@ -484,7 +484,8 @@ class Questions(Located):
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(
-                f"position {position} of a plan of {self.size}; give a position from 0 on"
+                f"position {position} of a plan of {self.size}: positions count from 0; "
+                "give a position from 0 on"
             )
         within_reach(position)
         tally = Tally(len(self.sources), self._marks, most)
