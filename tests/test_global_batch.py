@@ -136,7 +136,7 @@ def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
     [
         (
             lambda: ps.Loader(numbers(), rank=0, world_size=5, global_batch_size=12),
-            "can be 1, 2, 3, 4, 6, 12$",
+            "divides it: 1, 2, 3, 4, 6, 12$",
         ),
         (
             lambda: ps.Loader(numbers().batch(global_batch_size=8), rank=0, world_size=3),

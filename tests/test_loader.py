@@ -742,10 +742,10 @@ def test_a_foreign_pipeline_is_refused_with_the_differences():
     ("options", "message"),
     [
         ({"workers": -1}, "workers=-1"),
-        ({"timeout": 3.0}, "timeout=3.0: more than 0 seconds"),
+        ({"timeout": 3.0}, "timeout=3.0: give more than 0 seconds"),
         (
             {"timeout": 0.0, "workers": 2, "executor": "processes"},
-            "timeout=0.0: more than 0 seconds",
+            "timeout=0.0: give more than 0 seconds",
         ),
         ({"executor": "fibres"}, "'inline', 'threads', 'processes' or 'ray'"),
         ({"prefetch": 0}, "prefetch=0"),

@@ -252,7 +252,7 @@ def test_data_that_grew_must_begin_as_before(kind: str, tmp_path: Path) -> None:
     next(iter(loader))
     assert loader.keys() == [("data", 0, 3)]
     assert (
-        "'data' has grown from 40 rows to 60; the first 40 are those of the state"
+        "'data' has grown from 40 rows to 60; the first 40 equal the rows of the state"
         in loader.notes[0]
     )
     with pytest.raises(

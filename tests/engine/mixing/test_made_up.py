@@ -235,7 +235,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
         ps.mix(flows, count="trained")  # pyright: ignore[reportArgumentType]
     ds = ps.mix(flows, count="settled")
     for other in (ds.batch(2), ds.limit(9), ps.mix({"x": ds, "y": flows["a"]}), ds.repeat_each(2)):
-        with pytest.raises(ps.ConfigError, match="nothing but functions above"):
+        with pytest.raises(ps.ConfigError, match="only functions above"):
             ps.Loader(other).lease(1)
     with pytest.raises(ps.ConfigError, match="keeps its weights"):
         ps.Loader(ds).set_weights({"a": 1, "b": 2})

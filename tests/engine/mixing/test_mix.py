@@ -1086,7 +1086,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_epochs": 0}, "max_epochs of 'a' is 0"),
     ({"max_epochs": {"b": -2}}, "max_epochs of 'b' is -2"),
     ({"max_epochs": NAN}, "nan"),
-    ({"max_epochs": INF}, "inf.*left out"),
+    ({"max_epochs": INF}, "inf.*leave it out"),
     ({"max_epochs": "2"}, "'2'"),
     ({"max_epochs": {"z": 1}}, r"max_epochs names \['z'\]"),
     ({"max_epochs": {"a": 0.01}}, "'a'.*30 samples.*less than one sample"),
@@ -1104,7 +1104,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"log": (Exhausted(3, "z", 1),)}, r"position 3 names \['z'\]"),
     ({"log": (Adopt(3, {"z": 1}),)}, r"position 3 names \['z'\]"),
     ({"log": (Adopt(3, {"a": -1}),)}, "negative counts"),
-    ({"log": (SetWeights(-1, {"a": 1, "b": 1}),)}, "from 0 on"),
+    ({"log": (SetWeights(-1, {"a": 1, "b": 1}),)}, "from 0 to"),
 ]
 
 

@@ -274,7 +274,7 @@ def test_samples_are_left_out_after_the_input_that_gave_the_last_one_has_left() 
     going_on = ps.Loader(ds)
     going_on.load_state_dict(loader.state_dict(), on_mismatch="adopt")
     plan = ds.plan.after(going_on.state_dict())
-    with pytest.raises(ps.StateError, match="which the mixture no longer has"):
+    with pytest.raises(ps.StateError, match="the mixture no longer has"):
         plan.at(plan.position - 1)
     gone = plan.at(plan.position)[0]
     edited = plan.exclude([gone])
@@ -314,7 +314,7 @@ def test_edits_that_make_no_sense_are_refused() -> None:
         plan.skip(range(1, 3))
     with pytest.raises(ConfigError, match="no source 'w'"):
         plan.exclude([("w", 1)])
-    with pytest.raises(IndexError, match="sample 6 of 'wiki'"):
+    with pytest.raises(IndexError, match="'wiki' has no sample 6"):
         plan.exclude([("wiki", 6)])
     with pytest.raises(ConfigError, match="every sample of 'wiki' is left out"):
         plan.exclude([("wiki", i) for i in range(6)])
@@ -323,7 +323,7 @@ def test_edits_that_make_no_sense_are_refused() -> None:
     with pytest.raises(StateError, match="another pipeline"):
         ds.batch(2).plan.after(plan.state)
     mixed = ds.concat(numbers(4, "b")).shuffle(seed=2)
-    with pytest.raises(ConfigError, match="not drawn from in its own order"):
+    with pytest.raises(ConfigError, match="a shuffle or slice over several sources"):
         mixed.plan.after(states(mixed, 3)).exclude([("wiki", 1)])
     assert ("wiki", 1) not in [
         key[::2] for keys in told(mixed.plan.exclude([("wiki", 1)]), 0, 9) for key in keys

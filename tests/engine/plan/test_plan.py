@@ -273,7 +273,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     plan = numbers(9, "wiki").plan
     with pytest.raises(ConfigError, match="no source 'wikis'; did you mean 'wiki'"):
         plan.find("wikis", 1)
-    with pytest.raises(IndexError, match="sample 9 of 'wiki', which has 9"):
+    with pytest.raises(IndexError, match="'wiki' has no sample 9; give an index below 9"):
         plan.find("wiki", 9)
     with pytest.raises(ConfigError, match="one by one"):
         plan.find("wiki", 1, within=range(0, 9, 2))
@@ -357,8 +357,8 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.counts(1.5), "the plan before position 1.5"),
         (lambda plan: plan.at("x"), "plan.at('x')"),
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
-        (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): a range"),
-        (lambda plan: plan.skip(3), "plan.skip(3): a range"),
+        (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): give a range"),
+        (lambda plan: plan.skip(3), "plan.skip(3): give a range"),
         (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
         (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: a whole number"),
     ],

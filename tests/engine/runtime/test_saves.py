@@ -190,7 +190,7 @@ def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
     ps.save(tmp_path, run)
     other = iter(ps.from_sequence(range(5)))
     with pytest.raises(
-        ps.StateError, match="states of another pipeline .step 2.: save into another folder"
+        ps.StateError, match="states of another pipeline .step 2.; save into another folder"
     ):
         ps.save(tmp_path, other, step=5)
     with pytest.raises(ps.StateError, match=r"data|saves|step 2: the state is of another pipeline"):

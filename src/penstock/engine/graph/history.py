@@ -80,7 +80,7 @@ class Spliced:
         if (source < 0).any():
             raise StateError(
                 "a buffer or a later pass still needs draws from an input that the mixture no "
-                "longer has; give that input weight 0 instead of removing it"
+                "longer has; give it weight 0 instead of removing it"
             )
         return source, k
 

@@ -83,8 +83,9 @@ class ReadOp(Op):
             return each
         if len(found) != len(rows):
             raise DataError(
-                f"read() returned {len(found)} samples for {len(rows)} indices; return one sample "
-                "for each index"
+                f"read() gave {len(found)} samples for {len(rows)} indices; return one sample "
+                "for each index",
+                where=self.named.name,
             )
         return found
 

@@ -183,7 +183,7 @@ class Located(Shows):
     def _walked(self, steps: range, world_size: int | None = None) -> Walk:
         """Return the audit of global steps."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, such as range(0, 10)")
+            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, one by one")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
@@ -233,8 +233,8 @@ class Located(Shows):
         if len(positions) and (positions[0] < 0 or self.size == 0):
             total = "an endless plan" if self.size is None else f"a plan of {self.size}"
             raise IndexError(
-                f"position {positions[0]} of {total}; give a position from 0 on, counted over all "
-                "passes"
+                f"position {positions[0]} of {total}: positions count from 0, on over all passes; "
+                "give a position from 0 on"
             )
         return self._samples_of(self._replaced.locate(positions), positions)
 

@@ -292,9 +292,7 @@ class Plan(Questions, Generic[D]):
                 "steps=range(...)"
             )
         if asked.step != 1 or asked.start < 0 or asked.stop < asked.start:
-            raise ConfigError(
-                f"plan.skip({asked}): give a range of step 1, in ascending order, from 0 on"
-            )
+            raise ConfigError(f"plan.skip({asked}): give a range one by one, forwards, from 0 on")
         if not asked:
             return self
         first, last = (
@@ -364,9 +362,9 @@ class Plan(Questions, Generic[D]):
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))
             raise ConfigError(
-                f"plan.exclude({excluded}): this would change the past, because delivered shares "
-                "of tokens and packed rows depend on all samples of these sources; exclude the "
-                "samples some steps later, or exclude others"
+                f"plan.exclude({excluded}): the past cannot change, and delivered shares of tokens "
+                "and packed rows depend on all samples of these sources; exclude the samples some "
+                "steps later, or exclude others"
             )
         return found
 

@@ -400,7 +400,7 @@ class Questions(Located):
             raise ConfigError("plan.find: give positions or steps, not both")
         if not isinstance(steps, range) or steps.step != 1 or steps.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"plan.find(steps={steps!r}): give a range of steps from 0 on, such as range(0, 10)"
+                f"plan.find(steps={steps!r}): give a range of steps from 0 on, one by one"
             )
         op, (leaf, index) = self._rows_op, self._sample(source, index)
         if not steps:
@@ -465,7 +465,7 @@ class Questions(Located):
             )
         if not isinstance(within, range) or within.step != 1 or within.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"{asked}(within={within!r}): give a range of positions from 0 on, such as "
+                f"{asked}(within={within!r}): give a range of positions from 0 on, one by one, such as "
                 "range(0, 10)"
             )
         within_reach(within.stop)
@@ -482,7 +482,8 @@ class Questions(Located):
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(
-                f"position {position} of a plan of {self.size}; give a position from 0 on"
+                f"position {position} of a plan of {self.size}: positions count from 0; "
+                "give a position from 0 on"
             )
         within_reach(position)
         tally = Tally(len(self.sources), self._marks, most)

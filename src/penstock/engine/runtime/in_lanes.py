@@ -155,7 +155,7 @@ def ledger_in(
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
                 f"the state holds items that were leased in {counted(lanes, 'lane')}, which "
-                f"{setting.world_size} ranks cannot share; resume on a number of ranks that "
+                f"{setting.world_size} ranks cannot share out; resume on a number of ranks that "
                 "divides the lanes"
             )
         for epoch, first, cursor, items in saved["open"]:

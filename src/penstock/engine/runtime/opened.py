@@ -157,7 +157,7 @@ class Opened:
             error.add_note(
                 "possible causes: another step that orders or counts samples (a shuffle, or a "
                 "shuffle over a source that grew or has another name, skip, limit, concat, "
-                "repeat), or delivered rows that would be packed again, differently or with the "
+                "repeat), or delivered rows would be packed again, differently or with the "
                 "rest of a pass that ends elsewhere"
             )
             raise error
