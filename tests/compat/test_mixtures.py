@@ -747,9 +747,7 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     ):
         convert(path)
     path.write_text("data: {paths: [a.npy]}")
-    with pytest.raises(
-        ps.ConfigError, match=r"'cod' matches nothing in .*; its sources are data"
-    ):
+    with pytest.raises(ps.ConfigError, match=r"'cod' matches nothing in .*; its sources are data"):
         convert(path, files={"cod": "x"})
     with pytest.raises(ps.ConfigError, match="pick='val': olmo-core files have only one mixture"):
         convert(path, pick="val")
