@@ -269,7 +269,7 @@ def test_a_batch_of_all_ranks_needs_no_number_and_defaults_are_said(tmp_path: Pa
         tmp_path, "dataset_name: a/b\nmodel_name_or_path: m\nmax_steps: 10\n", ranks=2
     )
     assert found.mixture.batch == Batching(8, collate="list", ranks=2)
-    assert "transformers takes 8" in " ".join(one.message for one in found.problems)
+    assert "the default of transformers is 8" in " ".join(one.message for one in found.problems)
     text = (
         "data: {tokenizer: t, cache_dir: c, train_urls: [a.jsonl]}\nmodel: {seq_len: 8}\ntrainer: "
     )

@@ -211,7 +211,7 @@ def test_python_that_cannot_be_known_is_refused(tmp_path: Path) -> None:
     two = "a = lm_mixture_data_config({}, {'x': 1})\nb = lm_mixture_data_config({}, {'x': 2})"
     with pytest.raises(ps.ConfigError, match="2 mixtures: choose one with pick=: a, b"):
         carried(path, two)
-    with pytest.raises(ps.ConfigError, match="no mixture 'c', but a, b"):
+    with pytest.raises(ps.ConfigError, match="unknown mixture 'c'; the mixtures are a, b"):
         carried(path, two, pick="c")
     model, _ = carried(path, two, pick="b", files={"*": "/data/{name}"})
     assert model.sources == (SourceEntry("x", ("/data/x",), weight=2.0),)

@@ -137,7 +137,7 @@ def test_a_file_that_is_edited(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         path.write_text('{"code": 1, "text"')  # half written
         with caplog.at_level(logging.WARNING, "penstock"):
             steering()
-        assert "is not read" in caplog.text and steering.log == []
+        assert "weights not read" in caplog.text and steering.log == []
         path.write_text('{"code": 1, "text": 0, "math": 1}')
         steering()
         steering()

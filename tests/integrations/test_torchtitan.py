@@ -74,5 +74,5 @@ def test_it_gives_what_the_loader_gives_and_goes_on_from_its_state(asked: dict[s
 
 def test_tokens_that_are_no_whole_rows_are_refused(asked: dict[str, int]) -> None:
     if asked is NEW:
-        with pytest.raises(ps.ConfigError, match="9 tokens a batch"):
+        with pytest.raises(ps.ConfigError, match="num_tokens_per_batch=9"):
             built(0, 1, NEW | {"num_tokens_per_batch": 9})

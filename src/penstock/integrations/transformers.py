@@ -204,7 +204,7 @@ class _Passes:
                 break
             if not isinstance(sample, Mapping):
                 raise DataError(
-                    f"hf_dataset(ds): sample {number} is a {type(sample).__name__}, but `datasets` "
+                    f"hf_dataset(ds): sample {number} is of type {type(sample).__name__}, but `datasets` "
                     "stores mappings: name the fields with .map(...)"
                 )
             yield number, dict(cast("Mapping[str, Any]", sample))
