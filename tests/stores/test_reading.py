@@ -126,11 +126,13 @@ def test_an_address_in_brackets_is_no_glob(
             assert list(ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path / direct)) == ROWS
         assert list(ps.read(f"{web.url.replace('[', 'me:pw@[')}/a/1.jsonl")) == ROWS[100:200]
         with pytest.raises(
-            ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*compare its spelling with the store"
+            ConfigError,
+            match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*compare its spelling with the store",
         ):
             ps.read(f"{web.url}/c.jsonl")
         with pytest.raises(
-            ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not list its files"
+            ConfigError,
+            match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not list its files",
         ):
             ps.read(f"{web.url}/a/*.jsonl")
 

@@ -84,7 +84,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
         raise ConfigError(format_problems(_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(
-            f"{told(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
+            f"{display_path(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
         )
     try:
         with storage(display_path(path)):
@@ -92,7 +92,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     except ConfigError as error:
         errors = _errors(lint(path, allow=allow))
         raise ConfigError(
-            format_problems(errors) if errors else f"{told(path)}: {error}"
+            format_problems(errors) if errors else f"{display_path(path)}: {error}"
         ) from error
 
 

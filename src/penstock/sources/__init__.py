@@ -155,7 +155,7 @@ def _open_any(
         source = _open(
             given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked()
         )
-    names, cache_text = tuple(map(told, given)), None if cache is None else str(cache)
+    names, cache_text = tuple(map(display_path, given)), None if cache is None else str(cache)
     column_names = None if columns is None else tuple(columns)
     source.asked = OpenArguments(
         names, format, column_names, cache_text, lengths, split, where, dtype, eos

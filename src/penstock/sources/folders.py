@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..stores import display_path, located
+from ..stores import located
 from . import meta
 from .mds_index import shards_of
 from .metadata import is_metadata
@@ -142,7 +142,7 @@ def part(folder: str | Path, split: str) -> Path:
     path = located(folder) / split
     if not split or PurePosixPath(split).name != split or not path.is_dir() or files(path) is None:
         raise ConfigError(
-            f"split={split!r}: {told(folder)!r} has no split of this name; splits exist in folders "
+            f"split={split!r}: {display_path(folder)!r} has no split of this name; splits exist in folders "
             "that Energon prepared, and in folders of one dataset per split"
         )
     return path

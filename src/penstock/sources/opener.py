@@ -69,7 +69,9 @@ class Opener(NamedTuple):
         """Prefetch the heads of remote files that are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead([Range(str(path), 0, checksummed.HEAD) for path in paths if is_remote(path)])
+            store.ahead(
+                [Range(str(path), 0, checksummed.HEAD) for path in paths if is_remote(path)]
+            )
 
     def indexed(self, path: Path) -> None:
         """Build everything that opening a file needs, and its lengths."""

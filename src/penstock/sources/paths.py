@@ -14,7 +14,7 @@ from ..engine.base.hints import chosen
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
-from ..stores import RemotePath, Stores, at, display_path, is_remote, located
+from ..stores import RemotePath, Stores, at, is_remote, located
 from . import folders
 from .braces import braces
 from .lakes import require_current
@@ -123,7 +123,7 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     except StorageError:
         raise
     except OSError as error:
-        shown = told(error.filename or given[0])[:200]
+        shown = display_path(error.filename or given[0])[:200]
         raise StorageError(f"{shown} cannot be read: {error.strerror or error}") from error
     entries = [(at(entry.path), entry.link) for _, _, entry in matched]
     files_found = [path for path, _ in entries]
@@ -149,7 +149,7 @@ def _link_targets(link: Path) -> Iterator[Path]:
 
 def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
     return ConfigError(
-        f"the file {str(path)!r} is named twice by {_shown([*map(told, given)])}: name every file "
+        f"the file {str(path)!r} is named twice by {_shown([*map(display_path, given)])}: name every file "
         "once"
     )
 

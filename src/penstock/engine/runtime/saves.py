@@ -87,8 +87,7 @@ def save(
     """Save the state of a run in a folder, and return the step. Every rank calls it after a step.
 
     A crash at any time leaves earlier checkpoints intact. Ranks do not wait for each other: the
-        last
-    rank to write completes the checkpoint.
+    last rank to write completes the checkpoint.
 
     Args:
         path: the folder, for this run only and the same on all ranks.

@@ -156,7 +156,9 @@ class TokenFile:
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the byte ranges that these documents need; none for a local file."""
-        return self.ranges_between(*bounds(self._ends.get(), indices)) if is_remote(self._path) else []
+        return (
+            self.ranges_between(*bounds(self._ends.get(), indices)) if is_remote(self._path) else []
+        )
 
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
         """Return the byte ranges of these tokens."""
