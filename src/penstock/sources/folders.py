@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..stores import located
+from ..stores import display_path, located
 from . import meta
 from .mds_index import shards_of
 from .metadata import is_metadata

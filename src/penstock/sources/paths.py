@@ -14,7 +14,7 @@ from ..engine.base.hints import chosen
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
-from ..stores import RemotePath, Stores, at, is_remote, located
+from ..stores import RemotePath, Stores, at, display_path, is_remote, located
 from . import folders
 from .braces import braces
 from .lakes import require_current
