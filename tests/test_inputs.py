@@ -132,7 +132,7 @@ def test_a_stream_cannot_be_capped_at_a_fraction_and_this_is_said() -> None:
     refused(
         lambda: next(iter(ps.mix({"a": stream()}, max_epochs=1.5))),
         "max_epochs of 'a'",
-        "whole passes",
+        "whole number of passes",
     )
 
 
@@ -1004,8 +1004,8 @@ def test_a_function_of_many_gives_columns() -> None:
         (lambda some: [x for x in some if x != 3], "results for"),
         (lambda some: [*some, 0], "results for"),
         (lambda some: {"x": some, "y": some[1:]}, "results of 'y' for"),
-        (lambda some: None, "gave a NoneType; a list of results, or columns"),
-        (lambda some: "abc"[: len(some)], "gave a str; a list"),
+        (lambda some: None, "gave a NoneType"),
+        (lambda some: "abc"[: len(some)], "gave a str"),
         (lambda some: {}, "results for"),
         (lambda some: {"x": 3}, "gave a int of 'x'"),
     ],

@@ -215,8 +215,8 @@ def test_a_window_moves_over_sources(width: float, sizes: list[float] | None) ->
 @pytest.mark.parametrize(
     ("names", "options", "said"),
     [
-        (["a", "b"], {"width": 0.0}, "above 0, at most 1"),
-        (["a", "b"], {"width": 1.1}, "above 0, at most 1"),
+        (["a", "b"], {"width": 0.0}, "above 0 and at most 1"),
+        (["a", "b"], {"width": 1.1}, "above 0 and at most 1"),
         (["a", "b"], {"sizes": [1]}, "a size above 0 for each of 2"),
         (["a", "b"], {"sizes": [1, 0]}, "a size above 0 for each of 2"),
         (["a", "a"], {}, "each source once"),

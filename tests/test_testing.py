@@ -261,7 +261,7 @@ def test_recipes_are_data_and_print_as_code(recipe: Any) -> None:
 
 def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    with pytest.raises(ImportError, match=r"penstock\[test\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[test\]"):
         pipelines()
 
 

@@ -532,7 +532,9 @@ def test_sources_that_are_not_in_the_schedule_are_refused_by_name() -> None:
         MixedShardedSource({"code": [1], "text": [1], "math": [1]}, weight_scheduler=scheduler)
     with pytest.raises(ps.ConfigError, match=r"unknown \['text'\]"):
         MixedShardedSource({"code": [1]}, weight_scheduler=scheduler)
-    with pytest.raises(ps.ConfigError, match=r"weights must name the sources; missing \['text'\]"):
+    with pytest.raises(
+        ps.ConfigError, match=r"weights must name exactly the sources; missing \['text'\]"
+    ):
         MixedShardedSource(
             {"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler
         )

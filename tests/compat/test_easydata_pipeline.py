@@ -431,7 +431,7 @@ def test_a_second_save_leaves_nothing_of_the_first(form: str, tmp_path: Path) ->
 
 def test_two_datasets_are_not_built_without_mix(folder: Path) -> None:
     # Only the first was trained on.
-    with pytest.raises(ps.ConfigError, match=r"2 datasets \(code, text\); call .mix"):
+    with pytest.raises(ps.ConfigError, match=r"2 datasets \(code, text\): call .mix"):
         Pipeline(config(folder)).source().tokenize().load().build()
     with pytest.raises(ps.ConfigError, match="call .source"):
         Pipeline(config(folder)).tokenize()

@@ -673,7 +673,7 @@ def test_validation_on_several_ranks_gives_each_sample_once() -> None:
             )
             == 3
         )
-    with pytest.raises(ps.ConfigError, match="at least one"):
+    with pytest.raises(ps.ConfigError, match="at least 1"):
         get_val_dataset(samples("a", 9), batch_size=1, limit=0)
 
 

@@ -145,5 +145,5 @@ def test_a_missing_yaml_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monk
     root = folder(tmp_path / "x", sample_type=CAPTIONS)
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert len(ps.read(root)) == 4  # split.json and .info.json are enough for the parts
-    with pytest.raises(ImportError, match=r"penstock\[yaml\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[yaml\]"):
         form.load(root)

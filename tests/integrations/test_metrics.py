@@ -251,5 +251,5 @@ def test_without_the_package_the_extra_is_named(
     import sys
 
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"penstock\[metrics\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[metrics\]"):
         getattr(importlib.import_module(f"penstock.integrations.{module}"), name)({})

@@ -184,7 +184,9 @@ def test_what_is_wrong_is_named() -> None:
         next(iter(loader))
         with pytest.raises(ps.ConfigError, match="give weights for code, text, math, not other"):
             Steering(loader, Odd(), EQUAL)()
-        with pytest.raises(ps.ConfigError, match="no source 'cod', but code, text, math"):
+        with pytest.raises(
+            ps.ConfigError, match="unknown source 'cod'; the sources are code, text, math"
+        ):
             Steering(loader, OnlineMixing(), EQUAL)({"cod": 1.0})
         with pytest.raises(ps.ConfigError, match="smoothing"):
             OnlineMixing(1.0)

@@ -347,7 +347,7 @@ def test_what_is_missing_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     for cached in (handles._module, video._av):
         cached.cache_clear()
-    with pytest.raises(ImportError, match=rf"penstock\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf"penstock-data\[{extra}\]"):
         use()
     for cached in (handles._module, video._av):
         cached.cache_clear()

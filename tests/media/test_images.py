@@ -163,10 +163,10 @@ def test_a_palette_with_transparency() -> None:
 
 def test_missing_packages_name_the_extra(without: Any) -> None:
     without("torch")
-    with pytest.raises(ImportError, match=r"penstock\[torch\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[torch\]"):
         decode_image(SAMPLES["rgb.png"], "torch")
     without("PIL.Image")
-    with pytest.raises(ImportError, match=r"penstock\[images\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[images\]"):
         decode_image(SAMPLES["rgb.png"], "rgb8")
 
 

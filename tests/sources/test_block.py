@@ -303,7 +303,11 @@ def test_columns_have_their_types_however_texts_are_stored(
 @pytest.mark.parametrize(
     "one,other,words",
     [
-        ({"x": [1], "y": ["a"]}, {"x": [1], "z": ["a"]}, "the source 'a' has x, y, and 'b' x, z"),
+        (
+            {"x": [1], "y": ["a"]},
+            {"x": [1], "z": ["a"]},
+            "the source 'a' has x, y, and 'b' has x, z",
+        ),
         (
             {"x": pa.array([1], pa.int32())},
             {"x": pa.array([1.0], pa.float32())},

@@ -227,7 +227,7 @@ def test_every_effect_of_unpacking_may_fail(tmp_path: Path, home: Path, suffix: 
 def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = packed(tmp_path, ".zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ImportError, match=r"zstandard.*penstock\[zstd\]"):
+    with pytest.raises(ImportError, match=r"zstandard.*penstock-data\[zstd\]"):
         open_files(path)
 
 

@@ -375,9 +375,9 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         "az://b/x.jsonl": "azure",
         "hf://datasets/x": "hf",
     }.items():
-        with pytest.raises(ImportError, match=rf"penstock\[{extra}\]"):
+        with pytest.raises(ImportError, match=rf"penstock-data\[{extra}\]"):
             ps.read(url)
-    with pytest.raises(ImportError, match=r"penstock\[remote\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[remote\]"):
         ps.read("memory://x.jsonl")
 
 

@@ -147,7 +147,7 @@ def test_frameworks_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "jax.experimental.pallas.ops.tpu.splash_attention", None)
-    with pytest.raises(ImportError, match=r"penstock\[torch\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[torch\]"):
         flex_mask(np.ones((1, 2), int))
-    with pytest.raises(ImportError, match=r"penstock\[jax\]"):
+    with pytest.raises(ImportError, match=r"penstock-data\[jax\]"):
         splash_segment_ids(np.ones((1, 2), int))

@@ -106,13 +106,13 @@ def test_what_cannot_be_padded_is_named(make: Any, batch: Any, match: str) -> No
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ps.ConfigError, match="name a field"):
+    with pytest.raises(ps.ConfigError, match="name at least one field"):
         ps.pad({})
     with pytest.raises(ps.ConfigError, match="none as the mask"):
         ps.pad({"attention_mask": 0})
     with pytest.raises(ps.ConfigError, match="multiple"):
         ps.pad({"x": 0}, multiple=0)
-    with pytest.raises(ps.ConfigError, match="name a field"):
+    with pytest.raises(ps.ConfigError, match="name at least one field"):
         ps.jagged([])
     with pytest.raises(TypeError, match="did you mean fields="):
         ps.pad(columns={"x": 0})  # pyright: ignore[reportCallIssue]

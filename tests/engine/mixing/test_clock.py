@@ -253,7 +253,7 @@ def test_a_mixture_goes_through_json_but_for_its_lengths() -> None:
     found = mixture([[3, 4], [5]], [1, 2])
     saved = mixture_from_json(mixture_to_json(found))
     assert saved == found and saved.meters == (Gone("a"), Gone("b"))
-    with pytest.raises(ps.StateError, match="the lengths of 'a'"):
+    with pytest.raises(ps.StateError, match="the former lengths of 'a'"):
         saved.at(np.arange(5))
     bound = saved.with_meters(found)
     assert bound.at(np.arange(5))[0].tolist() == found.at(np.arange(5))[0].tolist()

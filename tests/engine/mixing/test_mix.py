@@ -697,7 +697,7 @@ def test_a1_the_order_of_names_does_not_matter() -> None:
 
 
 def test_a1_a_mixture_takes_its_names_sorted() -> None:
-    with pytest.raises(ConfigError, match="come sorted"):
+    with pytest.raises(ConfigError, match="are not sorted"):
         Mixture(("y", "x"), None, (None, None))
 
 
@@ -1017,7 +1017,7 @@ def test_adopting_goes_on_with_the_counts_of_another_mixture() -> None:
     assert first == {0: int(counts[0]), 1: int(counts[1]), 2: 0}
     assert m.find(2, 0) == 1_234 + int(np.flatnonzero(source == 2)[0])
     for ask in (m.at, lambda positions: m.counts(int(positions[0]))):
-        with pytest.raises(IndexError, match="1234.*another mixture"):
+        with pytest.raises(IndexError, match="1234.*mixture before it"):
             ask(np.asarray([1_000]))
 
 

@@ -86,7 +86,7 @@ def test_a_carry_comes_back_through_json_exactly(carry: Any) -> None:
 def test_what_json_cannot_hold_is_refused_by_its_type(thing: Any) -> None:
     for carry in (thing, [thing], {"a": (1, thing)}):
         with pytest.raises(
-            TypeError, match=f"keeps a {type(thing).__name__} in its carry.*items, parts, tuples"
+            TypeError, match=f"has a {type(thing).__name__} in its carry.*items, parts, tuples"
         ):
             encode(carry)
 
@@ -200,7 +200,7 @@ def test_a_fold_that_keeps_an_array_is_refused_when_a_cursor_is_asked_for() -> N
     next(it)
     it.state_dict()  # nothing wrong so far
     with pytest.raises(
-        TypeError, match=r"keeps a ndarray in its carry.*plain numbers or strings.*saved as JSON"
+        TypeError, match=r"has a ndarray in its carry.*plain numbers or strings.*saved as JSON"
     ):
         for _ in it:
             it.state_dict()

@@ -116,12 +116,10 @@ def test_a_run_names_them_once_when_it_starts(caplog: pytest.LogCaptureFixture) 
         }
     )
     first, second = (ps.Loader(ds, rank=rank, world_size=2, lanes=2) for rank in range(2))
-    assert "nothing tells" not in caplog.text
+    assert "is unknown" not in caplog.text
     for loader in (first, second, first):
         next(iter(loader))
-    (told,) = [
-        record.getMessage() for record in caplog.records if "nothing tells" in record.message
-    ]
+    (told,) = [record.getMessage() for record in caplog.records if "is unknown" in record.message]
     assert "['a', 'c'] give their samples" in told and "identity='v1'" in told
 
 

@@ -205,7 +205,7 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
     [
         ([{"a": [1, 2, 3, 4, 5]}], r"'a' has 5 entries, a row has room for 4"),
         ([{"b": [1]}], r"lacks \['a'\], it has \['b'\]"),
-        ([{"a": [1], "b": [2]}], r"no length for \['b'\]"),
+        ([{"a": [1], "b": [2]}], r"features \['b'\] have no length"),
         ([{"a": [1]}, {"a": [[1.5]]}], r"'a' is float64\[1, 1\]"),
         (
             [{"a": [2**53 + 1]}, {"a": [1.5]}],

@@ -886,7 +886,7 @@ def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any, tmp_path
     with pytest.raises(DataError, match="uint16 does not have"):
         list(ps.from_tokens(mapped, offsets).pack(10, method, dtype="uint16").batch(5))
     with pytest.raises(
-        ConfigError, match="the source 'data' holds the id 70039, which uint16 does not have"
+        ConfigError, match="the source 'data' holds the id 70039, which does not fit into uint16"
     ):
         ps.from_tokens(tokens, offsets).pack(10, method, dtype="uint16")
     low = ps.from_tokens(tokens - 69_990, offsets).pack(10, method, dtype="uint16").batch(5)

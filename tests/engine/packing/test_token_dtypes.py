@@ -223,7 +223,7 @@ def test_an_id_in_memory_that_does_not_fit_is_refused_when_the_rows_are_describe
     ].tolist() == [1, 2, 1, 2]
     with pytest.raises(ConfigError, match=r"pack\(eos=2147483648\): int32 does not have"):
         small.pack(4, eos=2**31)
-    with pytest.raises(ConfigError, match="'small' holds the id 300, which int8 does not have"):
+    with pytest.raises(ConfigError, match="'small' holds the id 300, which does not fit into int8"):
         ps.from_tokens(np.array([300], np.int16), [0, 1], name="small").pack(4, dtype="int8")
 
 

@@ -102,7 +102,7 @@ def test_what_is_no_mapping_is_refused(thing: Any) -> None:
 
 
 def test_a_foreign_state_is_refused_with_what_it_holds() -> None:
-    with pytest.raises(ps.StateError, match=r"not a state of Penstock.*_snapshot.*checkpoint"):
+    with pytest.raises(ps.StateError, match=r"not a state of Penstock.*checkpoint.*_snapshot"):
         unseal({"_snapshot": {"_snapshot_step": 3}})
     with pytest.raises(ps.StateError, match="holds nothing"):
         unseal({})

@@ -155,5 +155,5 @@ def test_on_one_rank_reports_say_nothing_new() -> None:
     before = loader.state_dict()
     loader.make_up([loader.settled_report()])
     assert loader.state_dict() == before
-    with pytest.raises(ps.ConfigError, match=r"make_up\(\) is of a mix"):
+    with pytest.raises(ps.ConfigError, match=r"make_up\(\) needs mix"):
         ps.Loader(ps.from_sequence("ab")).make_up([])

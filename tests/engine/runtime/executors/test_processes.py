@@ -621,7 +621,7 @@ def test_a_crew_is_a_plain_executor() -> None:
     crew = Processes(1)
     crew.close()
     crew.close()
-    with pytest.raises(RuntimeError, match="gone"):
+    with pytest.raises(RuntimeError, match="closed"):
         crew.submit(None, None, None)  # pyright: ignore[reportArgumentType]
 
 
