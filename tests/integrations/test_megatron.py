@@ -80,5 +80,5 @@ def test_the_provider_says_that_every_rank_makes_its_own_and_gives_what_was_aske
             train[row]
     with pytest.raises(ps.IndexedError):
         datasets_provider(documents().filter(bool))((1, 0, 0))
-    with pytest.raises(ps.ConfigError, match="has none"):
+    with pytest.raises(ps.ConfigError, match="has no rows"):
         datasets_provider(ps.from_sequence([]))((1, 0, 0))

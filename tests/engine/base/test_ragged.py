@@ -108,7 +108,7 @@ def test_what_cannot_be_padded_is_named(make: Any, batch: Any, match: str) -> No
 def test_options_that_cannot_be_are_refused() -> None:
     with pytest.raises(ps.ConfigError, match="name at least one field"):
         ps.pad({})
-    with pytest.raises(ps.ConfigError, match="none as the mask"):
+    with pytest.raises(ps.ConfigError, match="give the mask another name"):
         ps.pad({"attention_mask": 0})
     with pytest.raises(ps.ConfigError, match="multiple"):
         ps.pad({"x": 0}, multiple=0)
