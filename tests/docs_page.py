@@ -105,7 +105,12 @@ def run_command(command: str) -> str:
     """Run a command of `penstock`, and return what it prints."""
     return subprocess.run(
         [sys.executable, "-m", "penstock", *shlex.split(command, comments=True)[1:]],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PENSTOCK_PROGRESS": "0"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "PENSTOCK_PROGRESS": "0",
+            "COLUMNS": "120",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
