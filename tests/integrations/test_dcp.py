@@ -85,7 +85,7 @@ def test_ranks_at_different_steps_are_refused_by_all_of_them(told: dict[str, Any
         assert len(rank) == 8
         for error in rank.values():
             assert (
-                f"rank 0 stood at step {STEPS}, rank 1 at step {STEPS + 1}; save on all ranks after the same"
+                f"rank 0 was at step {STEPS}, rank 1 at step {STEPS + 1}; save on all ranks after the same"
                 in error
             )
 
@@ -109,7 +109,7 @@ def test_only_the_processes_of_a_group_are_asked(told: dict[str, Any]) -> None:
     *refused, without = told["group"]
     assert without == "no loader"
     assert all(
-        f"process 0 stood at step {STEPS}, process 1 at step {STEPS + 1}" in error
+        f"process 0 was at step {STEPS}, process 1 at step {STEPS + 1}" in error
         for error in refused
     )
 
@@ -264,7 +264,7 @@ def test_ranks_that_cannot_agree_have_a_key_each_and_are_compared_when_they_are_
     again = ps.Loader(ps.from_sequence(range(240)).batch(2, collate=list), rank=0, world_size=2)
     before = again.state_dict()
     with pytest.raises(
-        ps.StateError, match="rank 0 stood at step 4, .* and 4 more; save on all ranks"
+        ps.StateError, match="rank 0 was at step 4, .* and 4 more; save on all ranks"
     ):
         loaded(folder, {"data": LoaderState(again, folder)})
     assert again.state_dict() == before

@@ -154,7 +154,7 @@ def test_files_that_are_missing_or_damaged_are_named(run: tuple[ps.Loader, Path]
     file.write_text(whole)
     file.rename(file.with_name("process_1-of-2.json"))
     with pytest.raises(
-        StateError, match=r"there is no process_0-of-2\.json, but process_1-of-2\.json"
+        StateError, match=r"process_0-of-2\.json is missing, found process_1-of-2\.json"
     ):
         restore(loader, str(folder), "sync")
     assert loader.state_dict() == before
@@ -169,7 +169,7 @@ def test_processes_at_different_steps_are_refused_with_each_of_them(tmp_path: Pa
         (tmp_path / f"process_{rank}-of-3.json").write_text(json.dumps(loader.state_dict()))
     with pytest.raises(
         StateError,
-        match="process 0 stood at step 4, process 1 at step 4, process 2 at step 5; save on all",
+        match="process 0 was at step 4, process 1 at step 4, process 2 at step 5; save on all",
     ):
         states(tmp_path)
     (tmp_path / "process_2-of-3.json").write_bytes((tmp_path / "process_1-of-3.json").read_bytes())

@@ -32,15 +32,15 @@ class Examples(_BaseExamplesIterable):
     sequence, and reads nothing else. Any other dataset is sharded by lanes.
     """
 
-    def __init__(self, node: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
+    def __init__(self, flow: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
         super().__init__()
-        self.node, self.lanes, self.share, self._features = node, lanes, share, features
+        self.flow, self.lanes, self.share, self._features = flow, lanes, share, features
         self._indexed = why_not(node) is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
         session = Session(
-            Compiled(self.node), Setting(rank, world_size, self.lanes, remainder="keep"), None
+            Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None
         )
         saved = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if saved is not None:
@@ -78,14 +78,14 @@ class Examples(_BaseExamplesIterable):
         rank, world_size = self.share
         parts = num_shards if self._indexed else min(num_shards, self.num_shards)
         if index >= parts:
-            return type(self)(Dataset(self.node).limit(0).flow, 1, (0, 1), self._features)
+            return type(self)(Dataset(self.flow).limit(0).flow, 1, (0, 1), self._features)
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
                 f"{self.lanes} lanes cannot be sharded into {world_size * parts}: give "
                 "block_mixture_interleave a lanes= that is a multiple of ranks times workers"
             )
         return type(self)(
-            self.node, self.lanes, (rank + world_size * index, world_size * parts), self._features
+            self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features
         )
 
     def split_shard_indices_by_worker(
