@@ -35,7 +35,7 @@ class Examples(_BaseExamplesIterable):
     def __init__(self, flow: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
         super().__init__()
         self.flow, self.lanes, self.share, self._features = flow, lanes, share, features
-        self._indexed = why_not(node) is None
+        self._indexed = why_not(flow) is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
