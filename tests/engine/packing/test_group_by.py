@@ -98,7 +98,7 @@ def test_a_row_is_of_one_source(
     if options.get("method") == "first_fit" or "overflow" in options:
         ds = ds.limit(20) if ds._size is None else ds
     elif rows:
-        options["rows"] = rows
+        options["rows"] = max(rows, 2 * len(ds.plan.sources) + 2)
     note(f"{show(flow.tree)}.pack({length}, **{options})")
     packed = ds.pack(length, **options)
     many = min(2 * (packed.plan.size if packed.plan.size is not None else 40), 60)
