@@ -32,10 +32,10 @@ class Examples(_BaseExamplesIterable):
     sequence, and reads nothing else. Any other dataset is sharded by lanes.
     """
 
-    def __init__(self, flow: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
+    def __init__(self, tree: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
         super().__init__()
-        self.flow, self.lanes, self.share, self._features = flow, lanes, share, features
-        self._indexed = why_not(flow) is None
+        self.flow, self.lanes, self.share, self._features = tree, lanes, share, features
+        self._indexed = why_not(tree) is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
