@@ -16,8 +16,9 @@ BARE = fresh.memory_now()[0]  # NumPy is not imported yet
 
 
 def measured(row: Row, order: dict[str, Any]) -> dict[str, Any]:
-    """What the order asks of a row. NumPy is imported only where its import is not a part of the
-    question."""
+    """The operations that the order asks of a row. NumPy is imported only where its import is not
+    measured.
+    """
     kind = CASES[row.case].kind
     if kind == "start":
         return fresh.start(row)

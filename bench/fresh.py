@@ -1,5 +1,4 @@
-"""What only shows in a process that has imported nothing (no NumPy here): the import, the first
-batch, memory."""
+"""Measurements in a process that has imported nothing, not even NumPy: import, first batch, memory."""
 
 from __future__ import annotations
 

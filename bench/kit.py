@@ -59,8 +59,9 @@ def nothing_lost(make: Callable[[int, int], Held]) -> None:
 
 
 def same_batches(make: Callable[[int, int], Held]) -> None:
-    """The same global batches of 6 on 1, 2 and 3 ranks, whatever the order in them, also when the
-    ranks change."""
+    """Compare global batches of 6 on 1, 2 and 3 ranks, in any order inside, also when the ranks
+    change.
+    """
     from penstock.testing import assert_same_run
 
     whole = batches([Posted(make(0, 1), 0)], SMALL // 6)

@@ -1,5 +1,4 @@
-"""What the figures were taken on: processor, cores, memory, versions. No names of hosts, no
-paths."""
+"""The machine of the figures: processor, cores, memory, versions. No names of hosts, no paths."""
 
 from __future__ import annotations
 

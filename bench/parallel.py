@@ -1,5 +1,5 @@
-"""What workers are given: large arrays, many small ones, pictures, functions in pure Python, a
-source that takes its time. Measured by wall time.
+"""Inputs for workers: large arrays, many small ones, images, pure Python functions, a slow source.
+Measured by wall time.
 """
 
 from __future__ import annotations

@@ -214,8 +214,9 @@ def quick(runner: Runner, rows: list[Row]) -> None:
 
 
 def ratios(results: Results) -> dict[str, Any]:
-    """What the quick run prints: ratios to the floor by case and peer, and what resuming and memory
-    took."""
+    """Print the result of the quick run: ratios to the floor by case and peer, resume time and
+    memory.
+    """
     found: dict[str, Any] = defaultdict(dict)
     for (peer, case, _), metrics in results.numbers.items():
         best = max(metrics["ratio"], default=None) if "ratio" in metrics else None

@@ -1,5 +1,4 @@
-"""What the peers are given: integers, mixtures, documents. The same for all of them, made from
-fixed seeds."""
+"""The data of all peers: integers, mixtures, documents, made from fixed seeds."""
 
 from __future__ import annotations
 

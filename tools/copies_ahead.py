@@ -1,5 +1,4 @@
-"""How long a step takes with `Loader(device=)`, beside one on data that lies on the device already:
-a ratio a line.
+"""Ratios of a step with `Loader(device=)` to one on data that is on the device already, one a line.
 
     python tools/copies_ahead.py --device cuda
 

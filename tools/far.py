@@ -51,8 +51,10 @@ def asked(ask: Callable[[int], Any], times: int) -> float:
 
 
 def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
-    """What is told of a method. Each question is about a window of its own, so that whole documents
-    are packed for it, and all are about passes whose sums are there.
+    """Ask a packing method its questions.
+
+    Each question is about a window of its own, so that whole documents are packed for it, and all
+    are about passes with known sums.
     """
     ds = dataset(method, unit)
     plan, rows = ds.plan, [FAR + i * APART for i in range(3 * times + 1)]

@@ -175,8 +175,9 @@ def rank(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def machine(given: argparse.Namespace, number: int) -> Iterator[dict[str, Any]]:
-    """What the ranks of one machine tell, all of which begin at once; this process is their
-    launcher."""
+    """Collect the reports of all ranks of a machine, started together; this process is their
+    launcher.
+    """
     cache = Path(given.home) / f"machine-{number}"
     log = Path(given.home) / f"asked-{number}"
     cache.mkdir()

@@ -377,7 +377,7 @@ class Span:
 
     @property
     def constant(self) -> bool:
-        """Whether the weights are constant."""
+        """Return whether the weights are constant."""
         return self.law == "step"
 
     def over(self, active: npt.NDArray[np.bool_]) -> Span:

@@ -60,7 +60,7 @@ class Spans(Sequence[Array]):
 
     @property
     def plain(self) -> bool:
-        """Whether all stores hold vectors of integers, or vectors of one other dtype."""
+        """Return whether all stores hold vectors of integers, or vectors of one other dtype."""
         return {*map(type, self.stores)} == {np.ndarray} and are_alike(self.stores)
 
 

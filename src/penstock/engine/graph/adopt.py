@@ -30,9 +30,11 @@ _FAR = (
 
 
 class Stand(NamedTuple):
-    """How often a mixture had been gone through before, by what gives the same samples again; a
-    pass, and the first place in it that was not given; the first that a lane did not give which is
-    behind. `held`: documents of it are packed in windows, of which one was given in part.
+    """The position of a mixture in a run.
+
+    It has the number of replays before; a pass, and the first place in it that was not delivered;
+    and the first place that the slowest lane did not deliver. `held`: its documents are packed in
+    windows, and one window was delivered in part.
     """
 
     again: int
@@ -76,8 +78,9 @@ class Adopted(NamedTuple):
 
 
 def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
-    """How the mixtures of a tree go on in a pass where those that a state tells of stand, each
-    input where it was."""
+    """Return how the mixtures of a tree continue a pass from the positions in a state, each input
+    from its own position.
+    """
     if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
         raise StateError(
             "the state has made-up draws for lost samples, so a mixture with count='settled' "
@@ -156,8 +159,7 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
 
 
 def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
-    """Whether the mixture at a path is gone through once more before a pass of an indexed tree
-    ends."""
+    """Return whether the mixture at a path is replayed before a pass of an indexed tree ends."""
     if why_not(rows := tail_of(flow).flow) is not None:
         return False
     builder = Builder(flow)

@@ -37,9 +37,10 @@ def _columnar(flow: Flow) -> tuple[Chain | Selected, ...]:
 
 
 def in_columns(flow: Flow, step: str) -> bool:
-    """Whether functions of many samples are to have them as columns: all that they are of was read
-    so. It is refused where sources differ in their columns, for a batch has columns of one type
-    each, whichever samples lie in it.
+    """Return whether functions of many samples get columns: all their sources were read as columns.
+
+    Sources with different columns are an error, because a batch has columns of one type each,
+    whichever samples it holds.
     """
     if not (sources := _columnar(flow)):
         return False

@@ -1,5 +1,4 @@
-"""What a function does, as far as its code can be read: a digest by which it is told from
-another."""
+"""Digests of functions, from as much of their code as can be read."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def code_digest(fn: Any) -> str:
 
 
 def _code(fn: Any, depth: int) -> list[Any]:
-    """What tells a function from another one: bytecode, constants, names, defaults, and what it
-    closes over."""
+    """Return the parts that identify a function: bytecode, constants, names, defaults, closure."""
     if depth == 0:
         return []
     if isinstance(fn, partial):

@@ -73,8 +73,7 @@ class Compiled:
 
     @cached_property
     def data(self) -> dict[str, Facts]:
-        """What the sources hold; as of the moment when it is first asked for, as the lengths in the
-        ops are."""
+        """The digests of the sources, taken at the first request, like the lengths in the ops."""
         return data_of(self.builder.leaves)
 
     @cached_property

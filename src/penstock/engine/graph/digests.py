@@ -166,8 +166,7 @@ def known_parts(facts: Facts) -> Facts:
 
 
 def _grown(leaf: Leaf, then: Facts) -> str | None:
-    """What is to be told of a source that has more rows than it had; refused where the first are
-    not those of then."""
+    """Describe a source that has more rows than before; raise an error if its first rows differ."""
     source, before = cast("Source", leaf.source), then["length"]
     if type(before) is not int or before < 0:
         raise StateError(

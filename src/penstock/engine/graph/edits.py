@@ -229,8 +229,10 @@ def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Wei
 
 
 def settled_mixture(flow: Flow) -> bool:
-    """Whether shares are those of what was trained, in a mixture with nothing but functions above
-    it. Refused where it is anywhere else.
+    """Return whether shares count settled samples, in a mixture with nothing but functions above
+    it.
+
+    Such a mixture anywhere else is an error.
     """
     if not any(
         isinstance(mix.rule, Weighted) and mix.rule.count == "settled"

@@ -1,5 +1,6 @@
-"""Which flows are indexed: whether their n-th item can be computed without those before it, and if
-not, why."""
+"""The indexed flows: those whose n-th item needs no earlier item; and the reason why others are
+not.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +99,9 @@ def counted_for(fn: Any, flow: Flow) -> bool:
 
 
 def _counted(flow: Flow) -> tuple[str, str] | None:
-    """What the lengths of all sources of a flow were counted for; None where they differ, and of
-    plain lengths."""
+    """Return the tokenizer for which the lengths of all sources were counted; None if they differ
+    or have plain lengths.
+    """
     match flow:
         case Read(source):
             return _known_as(getattr(source, "counts", None) or source)
@@ -113,8 +115,9 @@ def _counted(flow: Flow) -> tuple[str, str] | None:
 
 
 def _known_as(counts: Any) -> tuple[str, str] | None:
-    """What counts tokens is known by: a text, and its code where the text is no more than a name
-    that it shares."""
+    """Return the identity of a token counter: its name, and its code if other counters share the
+    name.
+    """
     told = getattr(counts, "counted", None)
     return (
         None

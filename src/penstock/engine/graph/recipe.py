@@ -1,5 +1,4 @@
-"""What a pipeline is, as plain JSON: for fingerprints, for saved states, for saying how two
-pipelines differ.
+"""Descriptions of pipelines as plain JSON, for fingerprints, saved states and comparisons.
 
 Names, lengths, settings and functions' names go in; paths, workers and prefetching do not, for they
 may not change the data.
@@ -73,8 +72,7 @@ def _told(flow: Flow) -> dict[str, Any]:
 
 
 def identity(flow: Flow) -> dict[str, Json]:
-    """What a run of a tree is: its description without the sizes of the last batches, which may
-    change on the way."""
+    """Describe a tree without the sizes of its last batches, which may change during a run."""
     match flow:
         case Hold(below, Batch()):
             return {"batch": "any", "of": identity(below)}

@@ -1,6 +1,6 @@
-"""What a pipeline is, for people: a short tree of steps, sources, rows and shares. Nothing is read
-for it, and whatever
-is wrong with a pipeline, it can be shown: that is when it is looked at most.
+"""Descriptions of pipelines for people: a short tree of steps, sources, rows and shares.
+
+No data is read, and broken pipelines can be shown too, because people look at those most.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def _length(compiled: Compiled) -> str:
 
 
 def _inputs_in(flow: Flow) -> int | None:
-    """How many inputs the mixtures of a tree have; None where its length is that of packs, and may
-    have to be read."""
+    """Return the number of inputs of the mixtures in a tree; None if the length depends on packing
+    and may need reads.
+    """
     left, inputs = [flow], 0
     while left:
         match left.pop():

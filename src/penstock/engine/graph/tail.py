@@ -21,8 +21,10 @@ _NEAR = 12  # numbers of ranks that are named
 
 @fact
 def has_tail(flow: Flow) -> bool:
-    """Whether batches are the last thing that decides on groups: how long they are is then no part
-    of the run. A zip's tuples are none.
+    """Return whether batches are the last step that forms groups, so that their size is no part of
+    the run.
+
+    The tuples of a zip are no groups.
     """
     match flow:
         case Hold(below, Batch()):
@@ -78,8 +80,7 @@ def below_tail(flow: Flow, change: Callable[[Flow], Flow]) -> Flow:
 
 
 def tail_of(flow: Flow) -> Tail:
-    """What stands on top of everything else and only regroups or maps whole items, apart from the
-    rest."""
+    """Split off the steps at the top that only regroup or map whole items."""
     batches = tuple[Batch, ...]()
     while has_tail(flow):
         assert isinstance(flow, Hold | Each)
@@ -161,8 +162,9 @@ def batched(flow: Flow, batch: Batch, stack: Callable[[list[Any]], Any] | None) 
 
 
 class Laned(NamedTuple):
-    """What the lanes of a run give: the flow below the tail and its limits, and how many rows these
-    let through."""
+    """Return the flow of the lanes of a run: below the tail and its limits, with the rows that the
+    limits allow.
+    """
 
     flow: Flow
     path: Path
@@ -170,8 +172,8 @@ class Laned(NamedTuple):
 
 
 def laned(flow: Flow) -> Laned:
-    """What lies below the tail: the last batches, the limits under them of what never ends, and the
-    maps above either.
+    """Return the flow below the tail: the last batches, limits of an endless flow, and maps above
+    them.
 
     Ranks cannot share out a limit where the lanes of some may end before they gave their share of
     it.

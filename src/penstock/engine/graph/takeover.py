@@ -100,8 +100,9 @@ def moved(
 
 
 def _rest(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> Json:
-    """What comes after the first items: how many of these are to come, and the lanes; dealt out, in
-    a pair with the number of the last item.
+    """Items after the first ones: the number still to come, and the lanes.
+
+    If they are dealt to lanes, each is a pair with the number of the last item.
     """
     one, other = as_list(cursor)
     if isinstance(one, list):

@@ -113,7 +113,7 @@ class BestFit:
 
     @property
     def windowed(self) -> bool:
-        """Whether windows are packed independently, if lengths are known."""
+        """Return whether windows are packed independently, if lengths are known."""
         return self.overflow == "split"
 
     @property

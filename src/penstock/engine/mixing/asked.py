@@ -1,5 +1,4 @@
-"""What the weights of a mixture ask for over a run: the share each source would have if none ever
-dropped out."""
+"""The target shares of a mixture over a run: the share of each source if no source ever ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a mixture was asked for, checked and made into numbers. Every refusal names the thing and
-the remedy."""
+"""Arguments of a mixture, checked and converted to numbers. Each error names the argument and the
+remedy.
+"""
 
 from __future__ import annotations
 

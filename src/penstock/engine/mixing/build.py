@@ -72,8 +72,9 @@ def _shares(light: Ints, both: Ints) -> Ints:
 
 
 def _patience(residual: Floats) -> float:
-    """How far a source may fall behind while others are repaid: no further than the worst of all is
-    off already."""
+    """Return how far a source may fall behind while others are repaid: at most as far as the worst
+    source is off already.
+    """
     worst = float(np.abs(residual).max())
     return worst if worst > 2 else 1.0
 

@@ -276,8 +276,9 @@ class Clocked:
         return out
 
     def soonest(self, sources: Ints, j: Ints) -> tuple[int, int]:
-        """Which of the `j`-th draws of some sources in the segment comes first, and its local
-        position."""
+        """Return which of the `j`-th draws of some sources comes first in the segment, and its
+        local position.
+        """
         members = np.searchsorted(self.members, sources).tolist()
         draws = (self.base[sources] + j).tolist()
         # Of equal times that of the first member is first, as draws are merged.
@@ -289,8 +290,7 @@ class Clocked:
         return i, self._one(members[i], int(j[i]))
 
     def _located(self, i: int, j: Ints, where: Ints, out: Ints) -> None:
-        """The same of sorted draws of one member: many that lie close together are merged, others
-        searched for."""
+        """Find positions of sorted draws of one member: close ones are merged, others searched."""
         first, last = self._one(i, int(j[0])), self._one(i, int(j[-1])) if len(j) > 1 else 0
         out[where[0]], out[where[-1]] = first, last if len(j) > 1 else first
         if len(j) <= 2:

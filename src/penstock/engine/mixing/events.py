@@ -1,5 +1,6 @@
-"""What may happen to a mixture while it runs. The log of it is part of the mixture: replayed, it
-gives the same run."""
+"""Changes of a mixture during a run. Their log is part of the mixture: replaying it repeats the
+run.
+"""
 
 from __future__ import annotations
 

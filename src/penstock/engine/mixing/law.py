@@ -88,8 +88,9 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class TokenClock:
-    """What the inputs of a mixture, in their order, hold; their mean lengths, and the keys of their
-    hashes."""
+    """The lengths of the inputs of a mixture, in order: their mean lengths and the keys of their
+    hashes.
+    """
 
     meters: tuple[Meter, ...]
     means: Floats

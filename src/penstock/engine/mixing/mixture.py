@@ -71,8 +71,7 @@ class Mixture:
 
     @property
     def passes(self) -> Ints:
-        """How many passes of each source one pass of the mixture takes at most. Only for mixtures
-        that end."""
+        """Return the largest number of passes over each source in one pass of a finite mixture."""
         if self.size is None:
             raise ConfigError("the mixture is endless: there is no second pass of it")
         counts = self.counts(self.size)
@@ -253,8 +252,9 @@ class Mixture:
         return Blocks(Timeline(self._rules, law, State(at, counts, residual, out), ended))
 
     def _over(self, plan: Timeline, event: Event) -> bool:
-        """Whether the inputs, streams, had ended before an event: a lane ends before what is set
-        for the others."""
+        """Return whether the input streams ended before an event, because one lane ends before
+        others.
+        """
         return (
             any(isinstance(each, Exhausted) for each in self.log)
             and plan.end_within(event.at) < event.at
@@ -280,8 +280,7 @@ class Mixture:
         return self._plan(law, at, counts, residual, out, ended=first)
 
     def _tokens(self, start: Ints, stop: Ints) -> Ints:
-        """What lies between draws of every source: in tokens, where shares are those of tokens by a
-        clock."""
+        """The distance between draws of every source, in tokens if shares count tokens by a clock."""
         if self.meters is None or bool((start == stop).all()):
             return stop - start
         each = zip(self.meters, start.tolist(), stop.tolist(), strict=True)

@@ -70,8 +70,9 @@ class Segment:
         return np.searchsorted(self.edges[1:-1], m, side="right")
 
     def nodes_at(self, m: Ints) -> tuple[Ints, Ints, Ints]:
-        """How many elements each node had before local positions, int64[nodes, len(m)]; its A
-        there, whole and rest."""
+        """The number of elements of each node before local positions, int64[nodes, len(m)], and its
+        A there, quotient and remainder.
+        """
         n, row = self.shape.leaves, self.rows(m) if len(self.edges) > 2 else slice(0, 1)
         share, lead, rest, first = (table[:, row] for table in self.tables)
         out = np.empty((2 * n - 1, len(m)), np.int64)
@@ -206,8 +207,9 @@ class Segment:
 
     @cached_property
     def _ahead(self) -> tuple[int, int, int, Ints, Ints, Ints]:
-        """Where the runs begin whose edges are known, how long and how many they are, and
-        `nodes_at` their edges."""
+        """Return the starts, lengths and number of the runs with known edges; `nodes_at` has their
+        edges.
+        """
         none = np.empty((0, 0), np.int64)
         return -1, 0, 0, none, none, none
 
@@ -309,8 +311,9 @@ class Segment:
             node = n + up
 
     def soonest(self, sources: Ints, j: Ints) -> tuple[int, int]:
-        """Which of the `j`-th draws of some sources in the segment comes first, and its local
-        position."""
+        """Return which of the `j`-th draws of some sources comes first in the segment, and its
+        local position.
+        """
         found = self.locate(np.searchsorted(self.members, sources), j)
         return int(found.argmin()), int(found.min())
 
@@ -322,8 +325,8 @@ class Segment:
         return np.maximum(first + ceildiv(j - lead, self.over[at], late, share), first + 1)
 
     def _heavy_ones(self, at: Ints, row: Ints, j: Ints) -> Ints:
-        """The same for its `j`-th heavy one: as soon as the light side's next threshold may not be
-        passed, or one element later.
+        """Find the `j`-th heavy draw: at the earliest element that keeps the light side's next
+        threshold, or one later.
         """
         share, lead, rest = (table[at, row] for table in self.tables[:3])
         first, over = self.tables.first[self.shape.leaves + at, row], self.over[at]
@@ -338,8 +341,9 @@ class Segment:
     # ------------------------------------------------------------ accounts
 
     def residuals(self, length: int, counts: Ints) -> Floats:
-        """What each source has too much after `length` positions, given its counts there: exact to
-        one rounding."""
+        """Return the surplus of each source after `length` positions, from its counts there; exact
+        to one rounding.
+        """
         spans = np.diff(np.minimum(self.edges, length))
         total = self.weights[:, :1].sum()
         # Both products may pass 2^64; their difference cannot, so wrapping leaves it exact.

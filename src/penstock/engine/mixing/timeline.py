@@ -67,8 +67,7 @@ class Kept(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a plan stands: the draws made, what each source was given too much, who dropped out,
-    the tree."""
+    """The state of a plan: draws made, surplus of each source, sources that ended, the tree."""
 
     position: int
     counts: Ints
@@ -395,8 +394,7 @@ def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
 
 
 def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
-    """Whether a tree should be grown anew: its weights are no longer those in force, or it is full
-    of dead leaves."""
+    """Return whether to rebuild a tree: its weights have changed, or it is full of dead leaves."""
     dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
     ramp = kept.span is not span or not span.constant
     return dead or ramp or fsum(np.abs(kept.weights - now).tolist()) > _STRAY

@@ -194,8 +194,7 @@ class Holding:
         return ready
 
     def _rows(self, group: Group) -> Rows:
-        """Where the items of a group come from; pieces of a document get part numbers of their
-        own."""
+        """Return the origin of the items of a group; pieces of a document get part numbers."""
         found, starts = list[Rows](), list[int]()
         for member in group:
             item, start = (member.item, member.start) if isinstance(member, Part) else (member, 0)

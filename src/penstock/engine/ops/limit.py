@@ -42,8 +42,9 @@ class FirstPass:
 
 
 class Remaining:
-    """What a stream gives after its first `n` items. The cursor is how many of these are still to
-    come, and that below it.
+    """The part of a stream after its first `n` items.
+
+    The cursor has the number still to come, and the cursor below.
     """
 
     def __init__(self, stream: Stream, n: int) -> None:

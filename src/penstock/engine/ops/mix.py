@@ -316,8 +316,9 @@ class MixOp(Op):
 
 
 def _same_steps(inputs: Sequence[Op]) -> tuple[list[Op], list[Step]]:
-    """Where every input ends in one and the same functions of a sample alone: what lies below them,
-    and they."""
+    """Split off the functions of single samples in which every input ends: return the flows below
+    them, and the functions.
+    """
     below, steps = [*map(_unordered, inputs)], list[Step]()
     while all(isinstance(each, EachOp) for each in below):
         tops = [each for each in below if isinstance(each, EachOp)]

@@ -31,9 +31,9 @@ UNKNOWN = -2
 
 
 class Before(NamedTuple):
-    """How far an input was drawn: up to which position, in which lap of what gives the same samples
-    again and again. `ahead` says that what is to come may still be of what was drawn; `first`, that
-    nothing before it ever is.
+    """The progress of an input: its position and replay number.
+
+    `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
     """
 
     op: Op
@@ -61,8 +61,9 @@ class Op:
 
     @property
     def tail(self) -> bool:
-        """Whether batches are the last thing that decides on groups: how long they are is then no
-        part of the run."""
+        """Return whether batches are the last step that forms groups, so that their size is no part
+        of the run.
+        """
         return False
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
@@ -138,24 +139,25 @@ class Op:
     # ------------------------------------------------------------ how far
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        """How far the inputs were drawn where everything before a position was given; nothing of an
-        input that is not drawn from in its own order.
+        """Return the progress of the inputs once everything before a position was delivered; none
+        for inputs in another order.
         """
         raise NotImplementedError
 
     def stands(self, position: int, ahead: bool = False) -> tuple[int, int] | None:
-        """Of a mixture: the pass and the place in it up to which everything before a position was
-        drawn."""
+        """Return, for a mixture, the pass and the place up to which everything before a position
+        was drawn.
+        """
         return None
 
     def under_way(self, position: int) -> bool:
-        """Whether a part was given of what comes in an order keyed by the names of the inputs
-        below."""
+        """Return whether a part of an order keyed by the names of inputs was delivered."""
         return False
 
     def goes_round(self, stop: int) -> bool:
-        """Whether positions before this one go more than once through a slice of several
-        sources."""
+        """Return whether positions before this one pass more than once through a slice of several
+        sources.
+        """
         return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
 
     @property
@@ -164,8 +166,8 @@ class Op:
         return None
 
     def reached(self, position: int) -> int | None:
-        """Where that mixture stands when everything before a position of a pass was given; None
-        where it cannot be said.
+        """Return the position of the mixture once everything before a position was delivered; None
+        if it is unknown.
         """
         for mix, (lap, epoch, place, _) in _standing(Before(self, position, 0, False)):
             if mix.mixture == self.mixture and not lap:
@@ -175,9 +177,11 @@ class Op:
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
     ) -> Iterator[Standing]:
-        """Where the leaves stand, for what is to take the place of a bad sample: the leaf, what it
-        is exchanged in (`among`, the top of a line of steps that keep single samples; None in a
-        pack, which leaves a hole), and how many levels of groups stand above.
+        """Return the positions of the leaves, for replacing bad samples.
+
+        Each has the leaf, the op to draw a replacement from (`among`, the top of a line of steps
+        that keep single samples; None in a pack, which leaves a hole), and the number of group
+        levels above.
         """
         for each in self.inputs:
             yield from each.places(above, packed)
@@ -248,9 +252,10 @@ def first_lap_only(how: str) -> ConfigError:
 
 
 def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int, bool]]:
-    """Where the mixtures at and below an op stand, by identity, when everything before a position
-    was given: in which lap of what gives the same samples again and again, in which pass, at which
-    place of it; whether an op above is `under_way`.
+    """Return the positions of the mixtures in an op once everything before a position was
+    delivered.
+
+    Each has its replay number, pass and place in the pass; an op above it may be `under_way`.
     """
     return {id(mix): place for mix, place in _standing(Before(op, position, 0, False))}
 

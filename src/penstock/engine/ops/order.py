@@ -175,8 +175,9 @@ class WindowOp(PassOp):
 
 
 class RoundOp(PassOp):
-    """The same places again and again: a slice, or a first pass that is replayed. `around` is how
-    many they are, and between which positions of the flow below they lie.
+    """A fixed set of places, repeated: a slice, or a first pass that is replayed.
+
+    `around` has their number, and the positions of the flow below between which they lie.
     """
 
     def __init__(self, flow: Op, order: Order, key: int) -> None:

@@ -175,8 +175,7 @@ class PackOp(PackedOp):
         )
 
     def drawn(self, position: int) -> int:
-        """How many samples of the flow below had to be seen to decide on the groups before a
-        position."""
+        """Return the number of samples below that determine the groups before a position."""
         epoch, place = divmod(position, self.size or 1)
         samples = cast(int, self.flow.size)
         if not place:

@@ -28,9 +28,10 @@ _FEW = 16  # documents of each source
 
 
 class Counted(NamedTuple):
-    """How documents are counted where they are packed: by their lengths, `extra` tokens more each,
-    and all of that multiples of `multiple`. Without the padding they have the `plain` lengths, and
-    `added` tokens more.
+    """The counting of packed documents: lengths plus `extra` tokens, rounded up to multiples of
+    `multiple`.
+
+    Without padding they have the `plain` lengths, and `added` tokens more.
     """
 
     lengths: Lengths
@@ -72,8 +73,7 @@ class PackedOp(Groups):
         return 0
 
     def drawn(self, position: int) -> int:
-        """How many samples of the flow below had to be seen to decide on the groups before a
-        position."""
+        """Return the number of samples below that determine the groups before a position."""
         raise NotImplementedError
 
     row_length: int | None = None
@@ -138,8 +138,9 @@ class PackedOp(Groups):
 
     @cached_property
     def _stored(self) -> dict[int, Source | None]:
-        """What the documents of each leaf lie in: what is packed by lengths that are known is read
-        and nothing else."""
+        """The sources of the documents of each leaf: a flow packed by known lengths only reads
+        them.
+        """
         return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
 
     def _spans(self, rows: Rows) -> Spans | None:
@@ -234,8 +235,9 @@ def packed_before(op: Op, position: int) -> range:
 
 
 def window_ends(op: Op, position: int) -> bool:
-    """Whether a window of whole documents ends at a position: those before it decide on nothing
-    after it."""
+    """Return whether a window of whole documents ends at a position, so that later rows do not
+    depend on earlier ones.
+    """
     if isinstance(op, PackedOp):
         return bool(op.together) and not op.under_way(position)
     below = [*op.before(position)] if isinstance(op, OneInput) else []

@@ -95,8 +95,9 @@ class PassesOp(Op):
                 yield Cut(part, -start, a, b)
 
     def place(self, position: int) -> tuple[MixOp, int, int]:
-        """What the mixture is at a position, from which pass on, and which position that is of
-        it."""
+        """Return the mixture at a position, the first pass with it, and the position in the
+        mixture.
+        """
         i = bisect_right(self.starts, position) - 1
         return self.parts[i], self.laps[i], position - self.starts[i]
 

@@ -41,8 +41,7 @@ def searched(
 
 
 def _roughly(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> int:
-    """Where that is about, by a rough way to add up: what few documents hold is not added up
-    anew."""
+    """Estimate the position with rough sums: a few documents are not added up again."""
     last, usual = At(0, 0), mean
     for _ in range(_TRIES):
         at = At(guess, tokens(guess))
@@ -82,8 +81,7 @@ def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -
 
 
 class Metered:
-    """Where the tokens of a flow lie, by its positions; each sample has `extra` more than its
-    length."""
+    """Positions of the tokens of a flow. Each sample has `extra` tokens more than its length."""
 
     def __init__(self, flow: Sought, lengths: Lengths, extra: int = 0) -> None:
         self.flow, self._lengths, self.extra = flow, lengths, extra
@@ -129,8 +127,8 @@ class Metered:
 
 
 class BlockMeter(Metered):
-    """The same of a flow that is drawn from without an end, asked for the same neighbourhoods again
-    and again: blocks of documents are remembered, with the tokens before each.
+    """Token positions of an endless flow with a cache of blocks, for repeated questions about one
+    neighbourhood.
     """
 
     def __init__(self, flow: Sought, lengths: Lengths) -> None:

@@ -1,5 +1,5 @@
-"""How many samples of each source a stretch of positions holds: by arithmetic, and one by one only
-where an order mixes sources anew.
+"""Counts of samples by source in a stretch of positions: by arithmetic, or one by one where an
+order mixes sources.
 """
 
 from __future__ import annotations

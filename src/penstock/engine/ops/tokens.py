@@ -117,14 +117,16 @@ class Lengths:
 
     @cached_property
     def about(self) -> Lengths:
-        """The same, but that samples are as long as those of their pass are on average: no pass is
-        looked at for it."""
+        """Sums that take the mean length of a pass for each of its samples, without a look at the
+        pass.
+        """
         return _About(self)
 
     @cached_property
     def nearly(self) -> Lengths:
-        """The same, but that samples are as long as the few around them are on average: none is
-        looked up for it."""
+        """Sums that take the mean length of the neighbours for each sample, without looking lengths
+        up.
+        """
         return _Nearly(self)
 
     def cut(self, most: int) -> Lengths:
@@ -308,8 +310,7 @@ class Sums:
         return found
 
     def _added_up(self, epoch: int) -> Totals:
-        """The same, of lengths that are looked up one by one, on all cores; kept, where they are of
-        a source."""
+        """Add up lengths one by one, on all cores; cache the sums if they belong to a source."""
         what = self._told(epoch)
         found = kept(what, lambda: self._looked_up(epoch))
         for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():

@@ -191,8 +191,9 @@ class Weave:
         return Chunk(values, self._rows(np.asarray(sources)), trail)
 
     def _goes_on(self, source: int, left: int) -> bool:
-        """Whether an input has another item, of which `left` more are drawn here; a failure shows
-        when it is drawn."""
+        """Return whether an input has another item, of the `left` still to draw; errors appear when
+        it is drawn.
+        """
         drawn = self.inputs[source]
         try:
             return drawn.more(max(1, self._choices[-left:].count(source) if left else 0))

@@ -64,8 +64,8 @@ class Gaps:
         return np.where(gone, -1, draws)
 
     def _gaps_of(self, begin: Ints) -> tuple[Ints, Ints]:
-        """What is left out of the passes that begin at these positions below, in ascending order,
-        and how many of them come before each of those.
+        """Return the exclusions of the passes that begin at these positions below, and the numbers
+        before each pass.
         """
         epochs = distinct(begin // self.period)
         if len(epochs) <= _FEW:
@@ -92,8 +92,9 @@ class Gaps:
         return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def lost_before(self, below: int) -> Iterator[tuple[int, int, Ints]]:
-        """What is left out before a position below: a pass, how many passes there are like it, its
-        places."""
+        """Yield the exclusions before a position below: a pass, the number of equal passes, its
+        places.
+        """
         begins = self._stretches[0].tolist()
         last, place = divmod(below, self.period)
         for begin, end in zip(begins, [*begins[1:], last], strict=True):

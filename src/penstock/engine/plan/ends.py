@@ -85,8 +85,10 @@ def exhaustions(
 
 
 def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
-    """Where a sample of a leaf of this number or a later one comes first, near where so many were
-    counted: documents that are packed whole lie in the rows of their window in no order.
+    """Return the first position with a sample of a leaf of this number or a later one, near an
+    estimate.
+
+    Documents that are packed whole lie in the rows of their window in no order.
     """
     rows = 1
     while op.tail:

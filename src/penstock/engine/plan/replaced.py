@@ -43,8 +43,9 @@ class Replaced:
         return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
 
     def more(self, position: int) -> Ints:
-        """How many samples more of each leaf were given than drawn before a position: a tuple in
-        the place of another may be of other sources.
+        """Count the samples of each leaf delivered beyond those drawn before a position.
+
+        A tuple that replaces another may have samples of other sources.
         """
         maybe = self._exchanged_before(position)
         was, given = self.op.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)

@@ -1,5 +1,4 @@
-"""What a run has seen by some position: which documents, how often each, how many tokens of
-them."""
+"""Documents that a run has delivered before a position: how often each, and how many tokens."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ _SCAN = 1 << 17  # positions looked at together
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """How often each document of each source was given: `times[i]` of source `names[i]`, int32, one
-    entry a document.
+    """Delivery counts of each document: `times[i]` for source `names[i]`, int32, one entry a
+    document.
 
     A packed document that is cut counts where it begins, and whole.
 

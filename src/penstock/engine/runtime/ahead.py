@@ -47,8 +47,7 @@ class _Given:
 
 
 class Ahead(Iterator[Any]):
-    """What another iterator gives, in its order, up to `n` items before they are asked for; `fn` is
-    applied to each.
+    """Iterate over another iterator in its order, up to `n` items in advance; apply `fn` to each.
 
     One thread does both, so the consumer waits only where it is faster. The state is the one after
     the last item *given out*; what was made ahead of that is made again after a resume. An error

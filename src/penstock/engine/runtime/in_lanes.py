@@ -32,8 +32,9 @@ class LaneMark(NamedTuple):
 
 @dataclass
 class LaneLedger(Ledger):
-    """Who is in flight of a run in lanes. `marks` has for every open address the last mark before
-    it that is known."""
+    """In-flight items of a lane run. `marks` has, for every open address, the nearest earlier
+    cursor.
+    """
 
     lanes: int
     behind: dict[int, int] = field(default_factory=dict[int, int])

@@ -76,9 +76,8 @@ class Opened:
         return self._last(self.came(epoch, cursor))
 
     def told(self, epoch: int, cursor: Json) -> dict[str, Json]:
-        """What a state tells of what came last before a cursor: `last` by lane, and the `latest` of
-        every source, of
-        one lane: the order of a source is that of the run.
+        """Samples before a cursor, from a state: `last` by lane, and the `latest` of every source
+        in a run of one lane.
         """
         came = self.came(epoch, cursor)
         first = next(((lane, one) for lane, one in came.items() if one), None)
@@ -188,8 +187,10 @@ class Opened:
         return {at + 1: self.last(epoch, at + 1) for at in rows}
 
     def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
-        """What a change may not change: rows that are packed together, and how many samples of each
-        leaf a pass gave before a cursor; nothing, where that cannot be told.
+        """Return the facts that a change must preserve: rows packed together, and counts by leaf
+        before a cursor.
+
+        Return nothing if they are unknown.
         """
         packed = self.packed(epoch, cursor)
         if not isinstance(cursor, int):

@@ -16,9 +16,9 @@ from .forms import Form
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run
-    keeps. Of `turns` workers that share what a rank gives, each takes one item in turn, from item
-    `turn` on.
+    """Options of a run. Only `lanes` may change an item or a cursor, and a run keeps its lanes.
+
+    Of `turns` workers that share the items of a rank, each takes one in turn, from item `turn` on.
     """
 
     rank: int = 0
@@ -70,8 +70,9 @@ class Setting:
 
     @property
     def bytes_ahead(self) -> int:
-        """How many bytes may be made ahead: an eighth of the memory for all ranks of a machine, if
-        nobody says."""
+        """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
+        of a machine.
+        """
         return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
 
 

@@ -1,4 +1,4 @@
-"""What was taken and is not settled yet: bookkeeping for trainers that finish items out of order.
+"""Leased items that are not settled yet: bookkeeping for trainers that finish items out of order.
 Numbers only.
 
 A run that is taken from stands at a position, and has exceptions below it: the items that nobody
@@ -59,9 +59,10 @@ def address_of(uid: str, where: str) -> Address:
 
 
 class Ledger:
-    """Who is in flight, and who waits to be given (again), in order. `used` says that items were
-    taken; `lost` are those that were, of a mixture that makes up for them, and `of_all` what was
-    open on any rank when it was loaded.
+    """Items in flight, and items waiting to be leased (again), in order.
+
+    `used`: items were leased. `lost`: items lost from a mixture that replaces them. `of_all`: items
+    open on any rank at load.
     """
 
     def __init__(self, waiting: Iterable[Address] = ()) -> None:
@@ -85,8 +86,7 @@ class Ledger:
             del self.waiting[address]
 
     def settle(self, uid: str, settlement: Settlement) -> Address:
-        """What became of an item. One that waits may be settled too: its result was kept over a
-        crash."""
+        """Settle an item. An item that waits may be settled too: its result survived a crash."""
         chosen(settlement, SETTLEMENTS, "settle(uid, {})")
         address = address_of(uid, "settle({!r})")
         if address in self.waiting and settlement == "requeue":
@@ -107,8 +107,9 @@ class Ledger:
         return address
 
     def told(self, spread: Spread, rows: int | None, items: int | None) -> dict[str, Json]:
-        """What a state tells of it. `rows` are those of the pass in which the run stands, `items`
-        what they give."""
+        """Describe the items for a state. `rows` are those of the present pass, `items` their
+        contents.
+        """
         found: list[Json] = [
             [epoch, [item for _, item in some]]
             for epoch, some in groupby(self.open, lambda address: address.epoch)

@@ -46,8 +46,8 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def ranks_differ(state: Any, ranks: int) -> bool:
-    """Whether each of so many ranks has a state of its own, and a load needs all of them: cursors
-    of lanes, journals, what was taken.
+    """Return whether a load needs the states of all ranks: cursors of lanes, journals, leased
+    items.
     """
     if ranks == 1 or not isinstance(state, Mapping):
         return False

@@ -41,8 +41,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a verdict is drawn from: who works, seconds and stalls, the notes of what took how long
-    (None: not measured). `spent` is the processor time of functions on threads.
+    """The input of a verdict: executor, seconds and stalls, and timings by step (None: not
+    measured).
+
+    `spent` is the processor time of functions on threads.
     """
 
     executor: str
@@ -62,8 +64,9 @@ class Facts:
 
     @property
     def held(self) -> bool:
-        """Whether threads take turns: somebody waits most of the time, and they use about one core
-        of several."""
+        """Return whether threads take turns: one of them waits most of the time, and they use one
+        core of several.
+        """
         several = self.executor == "threads" and min(self.workers, self.cores) > 1
         return several and self.waits > 0.5 and 0.8 < self.spent / self.elapsed < 1.15
 

@@ -1,5 +1,4 @@
-"""What is known of a run while it goes on: how long it waited for its items, and where the time of
-the work went."""
+"""Measurements during a run: time waited for items, and time spent by step."""
 
 from __future__ import annotations
 
@@ -25,8 +24,9 @@ SURE = 2.0
 
 
 class Watch:
-    """Who waits for items, and how long. The first wait is the start of the workers, and counts
-    apart. `timing` is what times the work, where somebody asks for a profile.
+    """Waiting time for items. The first wait starts the workers and counts apart.
+
+    `timing` measures the work if a profile was requested.
     """
 
     def __init__(self, name: str, workers: int, executor: Executor | None, profile: bool) -> None:

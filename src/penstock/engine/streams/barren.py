@@ -20,8 +20,10 @@ _RECENT = (
 
 @dataclass
 class Barren:
-    """What gave no sample in a whole pass of a lane's share, by name and lane: it ends there. Where
-    all of the `lanes` of a rank say so, or a run that never ends would end, that is an error.
+    """Sources without a sample in a whole pass over a lane's share, by name and lane: the lane ends
+    there.
+
+    If all `lanes` of a rank report it, or an endless run would end, that is an error.
     """
 
     lanes: int

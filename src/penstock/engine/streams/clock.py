@@ -1,5 +1,4 @@
-"""Where the time of a run goes, when somebody asks: noted where the work is done, by step and by
-source.
+"""Profile of a run, on request: time by step and by source, measured where the work is done.
 
 A tree is compiled with a clock or without one; without, nothing here is called.
 """

@@ -1,5 +1,5 @@
-"""Which rows of a global step go to which rank: a permutation keyed by the place at which the step
-begins.
+"""Assignment of the rows of a global step to ranks, by a permutation keyed by the first row of the
+step.
 
 Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks
 gives one of them no sample of the light source, ever.

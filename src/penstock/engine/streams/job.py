@@ -1,5 +1,4 @@
-"""What is computed: units of work, and the functions that every unit goes through. A job is pure,
-and runs anywhere."""
+"""Jobs: units of work, and the functions to apply to each. A job is pure and runs anywhere."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Grouping:
 
 @dataclass
 class Job:
-    """What is done with every unit: read it (`op`, where it is no stream's), then one step after
-    the other."""
+    """The work on every unit: read it (`op`, unless a stream does), then one step after another."""
 
     op: Reads | None
     steps: list[Step | Grouping]
@@ -78,8 +76,7 @@ class Job:
     def carefully(
         self, values: list[Any] | None, rows: Rows, at: Callable[[int, int, int], None]
     ) -> Done:
-        """The same, item by item; `at` is told the sample (leaf, pass, index) before anything is
-        done with it."""
+        """Execute the job item by item; `at` receives the sample (leaf, pass, index) before each."""
 
         def told(call: Apply, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
             out, first = list[Any](), rows.firsts()
@@ -107,9 +104,10 @@ class Computed(Protocol):
 
 
 class Executor(Protocol):
-    """Who computes units of jobs, many at a time and in any order. `resident` is the memory in
-    bytes that each worker holds for itself, as far as that can be seen from here; `reach` is where
-    they run; `deaths` is how many workers were replaced.
+    """Executors of units of jobs, many at a time and in any order.
+
+    `resident` is the memory in bytes of each worker, as far as it is visible from here; `reach`
+    says where they run; `deaths` counts replaced workers.
     """
 
     @property

@@ -39,9 +39,10 @@ class SampleDraw:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """What is known of a bad draw. `used` is the index that took its place, from position `at` of
-    what it was drawn from; None of what was left out, and of what was only to take the place of
-    another. Where a whole tuple did, `parts` says of what samples it is.
+    """The record of a bad draw.
+
+    `used` is the index of its replacement, from position `at`; None for omitted samples, and for
+    failed replacements. If a whole tuple replaced it, `parts` names its samples.
     """
 
     error: str
@@ -129,8 +130,9 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
 
 
 def item_told(item: Rows, leaves: Sequence[Leaf]) -> Json:
-    """Of what samples one item is: lists as its groups are, of source, pass, index, part, and what
-    nodes noted."""
+    """Return the samples of an item: lists like its groups, of source, pass, index, part and notes
+    of nodes.
+    """
     noted = [item.marks[node] for node in sorted(item.marks)]
     columns = np.stack([item.epoch, item.index, item.part, *noted], axis=1).tolist()
     found: list[Any] = [

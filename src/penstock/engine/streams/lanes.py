@@ -314,9 +314,10 @@ class WholeRun:
 
 
 class InTurns:
-    """Of a rank's items one in turn: item `turn`, and every `turns`-th after it. The cursor stands
-    before the next of
-    them, so the others are gone through: what they are made of depends on the data.
+    """A share of a rank's items: item `turn`, and every `turns`-th after it.
+
+    The cursor is that before its next item, so the others are computed too: their samples depend on
+    the data.
     """
 
     def __init__(self, stream: Stream, turn: int, turns: int) -> None:

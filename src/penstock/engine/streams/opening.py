@@ -1,5 +1,6 @@
-"""How a tree is opened: which lane or rank opens it, with whose hands, and what its streams
-share."""
+"""Opening of a tree: the lane or rank that opens it, its executor, and the objects that its streams
+share.
+"""
 
 from __future__ import annotations
 
@@ -104,8 +105,8 @@ class Opening:
 
 
 class Came(NamedTuple):
-    """What a stream was given last: the samples (None of an input that has left), and the op that
-    they are of, at the position after them, in which lap.
+    """The last samples of a stream (None for an input that has left), and the op at the position
+    after them, with its replay.
     """
 
     rows: Rows | None
@@ -115,8 +116,8 @@ class Came(NamedTuple):
 
 
 def last(stream: object, epoch: int, cursor: Json) -> Came | None:
-    """What a stream was given last before a cursor; None where that is nothing, or where not one
-    indexed flow alone lies under it.
+    """Return the last samples of a stream before a cursor; None without any, or without exactly one
+    indexed flow below.
     """
     while isinstance(stream, Above):
         stream, epoch, cursor = stream.below(epoch, cursor)

@@ -31,8 +31,9 @@ _ENDLESS = 1 << 20  # among so many positions of an endless zip another tuple is
 
 
 class Among(Protocol):
-    """What a bad sample is exchanged in. `since` is the position from which on all that edits leave
-    out is left out."""
+    """The op from which a bad sample is replaced. `since` is the first position to which all
+    exclusions apply.
+    """
 
     @property
     def size(self) -> int | None: ...
@@ -53,9 +54,11 @@ class Placed(Protocol):
 
 @dataclass(frozen=True)
 class LeafPlace:
-    """Where a leaf stands in a tree: what a bad sample of it is exchanged in (its source in its
-    orders and slices, or the outermost zip), and how many levels of groups stand above that.
-    `among` is None in a planned pack, where a bad document leaves a hole.
+    """The position of a leaf in a tree.
+
+    `among` is the op that replacements come from (its source in its orders and slices, or the
+    outermost zip), with the number of group levels above. `among` is None in a planned pack, where
+    a bad document leaves a hole.
     """
 
     among: Among | None
@@ -79,8 +82,8 @@ class LeafPlace:
         return found
 
     def rows(self, at: int, entry: JournalEntry, draw: SampleDraw, item: Rows) -> Rows:
-        """The same in the place of an item. What was written down is not looked up again: edits
-        that came since may have changed what lies there.
+        """Return the replacement of an item. Journal entries win over a new search: later edits may
+        have changed the samples there.
         """
         found = self.located(at, draw)
         if entry.parts is not None:

@@ -20,8 +20,9 @@ from .trail import Chunk, Fixed, Trail
 
 
 class LaneOf(NamedTuple):
-    """Which lane of how many; those of the rank, the readers that they share, by op, and what went
-    barren."""
+    """One lane of several: the lanes of the rank, the readers that they share, by op, and empty
+    passes.
+    """
 
     lane: int
     lanes: int
@@ -43,9 +44,10 @@ class Place(NamedTuple):
 
 
 class Laps(NamedTuple):
-    """How many passes of a flow a pass of the run goes through (None: endlessly many), and how many
-    a pass of the rule
-    above it: those follow one another without a break.
+    """The number of passes of a flow in a pass of the run (None: endless), and in a pass of the
+    rule above.
+
+    Those of the rule follow one another without a break.
     """
 
     run: int | None
@@ -93,8 +95,9 @@ class Reader:
         return self._ends[epoch - 1] if epoch % own else (epoch % run if run else epoch) // own
 
     def lacks(self, epoch: int) -> bool:
-        """Whether a pass is numbered on from one that was not read to its end here: a lane that has
-        all of its share, and a state that says so, need not ask for more.
+        """Return whether a pass that was not read to its end here is counted.
+
+        A lane that has all of its share, and a state that says so, need not ask for more.
         """
         return epoch % self._laps.own > 0 and epoch - 1 not in self._ends
 

@@ -18,8 +18,8 @@ _PAUSE = 0.1  # seconds; four times as long from one try to the next
 
 
 def is_storage(error: BaseException) -> bool:
-    """Whether a failure is that of storage or memory. An `OSError` that the system did not number
-    is a decoder's word for bad data.
+    """Return whether a failure comes from storage or memory. An `OSError` without a number is a
+    decoder's report of bad data.
     """
     if isinstance(error, OSError):
         return error.errno is not None or isinstance(

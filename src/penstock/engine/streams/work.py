@@ -28,8 +28,9 @@ SINGLE = 1 << 11  # items of one sample that are made at a time at most; of othe
 
 @dataclass(frozen=True)
 class Hired:
-    """Who works: an executor or nobody else, how many units may be under way, what to do about
-    failures."""
+    """The execution context: an executor or none, the bound on units in flight, the handling of
+    failures.
+    """
 
     journal: Journal
     leaves: Sequence[Leaf]
@@ -311,8 +312,8 @@ class Work:
 
 
 class Pace:
-    """How many items to compute at a time: more while that makes an item cheaper, but never more
-    than a few milliseconds.
+    """Return how many items to compute at a time: more while an item becomes cheaper, within a few
+    milliseconds.
 
     Only the speed depends on it, never an item or a cursor.
     """

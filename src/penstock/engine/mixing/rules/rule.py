@@ -72,9 +72,11 @@ class LaneShare(Protocol):
 
 
 class Rule:
-    """How inputs are woven: by position, where all of them have positions, and one draw at a time,
-    where an input ends when it ends. `named` says that inputs are known by their names and not by
-    their places, `unindexed` what keeps a mix from having positions whatever its inputs are.
+    """The way in which inputs are combined: by position if all have positions, else one draw at a
+    time until an input ends.
+
+    `named`: inputs are identified by name, not by place. `unindexed`: the reason why a mix of this
+    rule never has positions.
     """
 
     named: ClassVar[bool] = False

@@ -55,8 +55,9 @@ class Weighted(Rule):
     named = True
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
-        """Whether a mixture never ends; inputs of weight 0 do not count, and a cap ends only what
-        has a length."""
+        """Return whether a mixture never ends. Inputs of weight 0 do not count; a cap ends only
+        inputs with a length.
+        """
         caps = self.max_epochs
         capped = dict.fromkeys(names) if isinstance(caps, float | int) else dict(caps or ())
         points: list[Mapping[str, float]] = [dict.fromkeys(names, 1.0)]

@@ -1,5 +1,6 @@
-"""Who computes a run: nobody else (inline), threads, processes or a cluster, each a
-`penstock.engine.streams.job.Executor`."""
+"""Executors of a run: inline, threads, processes or Ray, each a
+`penstock.engine.streams.job.Executor`.
+"""
 
 from __future__ import annotations
 

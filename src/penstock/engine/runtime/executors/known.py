@@ -1,5 +1,6 @@
-"""What executors outside this process keep in mind: which jobs their workers know, and which
-samples cost too many."""
+"""Records of executors outside this process: jobs that workers know, and samples that crashed
+several.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ DEATHS = 3
 
 
 class Lessons(Generic[T]):
-    """What workers were taught of each job: by `teach`, once. Beyond `most` of them, the one that
-    was asked for longest ago is forgotten.
+    """The jobs that workers know. `teach` sends each once; beyond `most`, the least recently used
+    is dropped.
 
     Lanes have a job each, made of the same parts: that is one here. What is kept must hold those
     parts, so that nothing else has their identity.

@@ -66,8 +66,7 @@ class Sent(Future):
         self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
 
     def over(self) -> str:
-        """What it is about, for people: the sample that was begun last, where that is told, or all
-        of them."""
+        """Describe the work for people: the sample begun last if it is known, else all samples."""
         named, rows = self.job.job.named, self.rows
         if self.at is not None:
             return named(*self.at)

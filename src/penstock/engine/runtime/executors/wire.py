@@ -175,8 +175,9 @@ def packed(value: Any) -> Packed:
 
 
 def packed_here(value: Any) -> Packed:
-    """The same, of what a worker made: by value only where that must be, as it takes several times
-    as long."""
+    """Pack the result of a worker; copy by value only where necessary, since that takes several
+    times as long.
+    """
     try:
         return _packed(value, _Plain)
     except (pickle.PicklingError, AttributeError, TypeError):

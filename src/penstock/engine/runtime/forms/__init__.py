@@ -15,8 +15,7 @@ FORMS: tuple[FormName, ...] = get_args(FormName)
 
 
 class Form(Protocol):
-    """What becomes of items on their way out. `copies` says whether they are copied too, ahead of
-    being asked for."""
+    """The output form of items. `copies`: they are also copied in advance."""
 
     @property
     def copies(self) -> bool: ...

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """Which rows of a global batch a process holds: share `rank` of `world_size`, in `pieces` of
-    equal size."""
+    """The rows of a global batch in a process: share `rank` of `world_size`, in `pieces` of equal
+    size.
+    """
 
     rank: int
     world_size: int
@@ -27,9 +28,10 @@ class Held(NamedTuple):
 
 
 def share_of(sharding: NamedSharding) -> Held:
-    """What this process holds of batches that are laid out so; processes that hold the same rows
-    (over axes of the model) have one rank. The first entry of the layout says over which axes of
-    the mesh rows are split.
+    """Return the rows of this process in batches of a layout.
+
+    Processes with equal rows (over axes of the model) have one rank. The first entry of the layout
+    names the mesh axes over which rows are split.
     """
     jax = _jax()
     over = sharding.spec[0] if len(sharding.spec) else None
