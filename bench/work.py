@@ -114,8 +114,7 @@ class Mixed:
         return np.searchsorted(np.asarray(self.starts), values - 1, side="right") - 1
 
     def floor(self) -> Iterator[list[int]]:
-        """The loop over shuffled integers: what is left of a mix when nobody has to decide who is
-        next."""
+        """The loop over shuffled integers: a mix without decisions about the next source."""
         return Ints(1_000_000, self.batch, self.seed).floor()
 
 

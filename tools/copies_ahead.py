@@ -3,7 +3,7 @@
     python tools/copies_ahead.py --device cuda
 
 A step is matrix products of a set time; batches are as large as a plain copy of a share of a step
-can move. Both kinds of steps are measured in turn, several times, and the middle ratio is told.
+can move. Both kinds of steps are measured in turn, several times, and the median ratio is printed.
 """
 
 from __future__ import annotations

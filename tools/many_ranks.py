@@ -1,5 +1,7 @@
-"""The first batch of a run on thousands of ranks, rehearsed: 500 sources in a store, each of 2 *
-10^7 rows, shuffled and mixed, opened by 4,096 ranks on 512 machines.
+"""The first batch of a run on thousands of ranks, rehearsed.
+
+500 sources in a store, each of 2 * 10^7 rows, shuffled and mixed, are opened by 4,096 ranks on 512
+machines.
 
     python tools/many_ranks.py --home FOLDER [--machines 512] [--ranks 8] [--run 0,255,511]
     [--latency 0.03]

@@ -1,5 +1,5 @@
-"""Packing of a run over 10^10 documents of which nothing lies anywhere: lognormal lengths, hashed
-from the index.
+"""Packing of a run over 10^10 documents that are not stored: lognormal lengths, hashed from the
+index.
 
     python tools/ten_billion.py [10_000_000] [--full] [--home FOLDER] [--step N] [--method METHOD]
 
@@ -80,8 +80,9 @@ def dataset(many: int, full: bool, method: Any) -> Any:
 
 
 def own_memory() -> float:
-    """MB of memory that belong to nobody else and to no file; of all that is not shared where that
-    is not told."""
+    """Return the MB of memory that belong to this process alone and to no file; else all unshared
+    memory.
+    """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:

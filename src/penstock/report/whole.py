@@ -30,7 +30,7 @@ def report(target: Target, steps: int) -> str:
         facts.insert(1, ("tokens", f"{sum(tokens):,}"))
     if target.rows.position:
         facts.append(
-            ("the state stands at", f"{target.unit} {target.step(target.rows.position):,}")
+            ("position of the state", f"{target.unit} {target.step(target.rows.position):,}")
         )
     facts += [
         (

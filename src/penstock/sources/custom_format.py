@@ -65,7 +65,7 @@ def open_custom(
         format: Function that opens one file.
         cache: Cache folder.
         others: Arguments of `read` that a custom format does not accept.
-        name: Name of the format; by default that of the function.
+        name: Name of the format; the name of the function by default.
         files: Returns the data files of a folder that is one dataset.
 
     Raises:

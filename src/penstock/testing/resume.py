@@ -332,7 +332,7 @@ def _rounds(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
         if active and len(active) < len(items):
             ended = next(i for i, item in enumerate(items) if item is END)
             raise AssertionError(
-                f"rank {active[0]} goes on after rank {ended} has ended: the ranks would hang"
+                f"rank {active[0]} continues after rank {ended} has ended: the ranks would hang"
             )
         yield [row for item in items for row in apart(item)] if active else [END]
         if not active:

@@ -1,5 +1,6 @@
-"""Another mixture takes over a run: what a state tells of its mixtures, and how every input goes on
-where it was."""
+"""Adoption of another mixture during a run: the mixtures in a state, and the progress of their
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     made = list(kept)
     for path in sorted(
         taken, key=len, reverse=True
-    ):  # what lies inside first: its length is that of an input
+    ):  # inner mixtures first: their lengths are lengths of inputs
         if path not in stands:
             raise StateError(
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
@@ -141,8 +142,9 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 
 
 def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
-    """The change by which the mixture at a path goes on at a position of a pass where another one
-    stops."""
+    """Return the change by which the mixture at a path continues at the position of a pass where
+    another one stops.
+    """
     present, (again, lap, at, behind, _) = (
         Builder(changed(base, edits)).mixtures[path].mixture,
         stand,
@@ -169,8 +171,7 @@ def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
 
 
 def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
-    """The mixtures that a state tells of, by their names; what they took over from is in its
-    changes."""
+    """Return the mixtures in a state, by name; their changes say which mixtures they replaced."""
     try:
         found = {
             _named(tuple(entry["path"])): (

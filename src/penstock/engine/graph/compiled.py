@@ -82,8 +82,9 @@ class Compiled:
         return code_of(self.flow)
 
     def remembered(self, saved: Any) -> Compiled:
-        """The tree with the mean lengths that a saved description tells of, where these are all
-        that differs: what was measured is not measured anew for a run under way.
+        """Return the tree with the mean lengths of a saved description, if nothing else differs.
+
+        Lengths that were measured once are not measured again during a run.
         """
         if self.description == saved:
             return self

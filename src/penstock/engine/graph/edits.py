@@ -1,5 +1,4 @@
-"""Changes to a run while it goes on: other weights from a position on, another mixture altogether,
-samples left out.
+"""Changes of a run: other weights from a position on, another mixture, excluded samples.
 
 A change is data. It is kept in every later state, so that the run can be resumed, and replayed from
 its beginning, without the one who made it.

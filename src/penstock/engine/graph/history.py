@@ -33,8 +33,10 @@ FURTHEST = 1 << 60
 
 @dataclass(frozen=True)
 class Spliced:
-    """One pass in which another mixture takes over: that of before up to `start`, and `present`
-    from there on. Draws of an input that grew are counted in its present passes.
+    """One pass in which a mixture replaces another at `start`: the former one before, `present`
+    after.
+
+    Draws of an input that grew are counted in its present passes.
     """
 
     before: OnePass

@@ -151,8 +151,9 @@ def _measured(name: str, flow: Flow, seed: int) -> float:
 
 
 def tokens_of(sample: Any, name: str) -> int:
-    """The number of tokens of a sample: its length, that of the first sequence of a mapping, or of
-    all in a tuple."""
+    """Return the number of tokens of a sample: its length, or the length of its first sequence, or
+    their sum in a tuple.
+    """
     if isinstance(sample, Mapping):
         values: Iterable[Any] = cast("Mapping[str, Any]", sample).values()
         lengths = [

@@ -165,8 +165,9 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
 
 
 def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
-    """The place of what lies below a node with one input; that of a slice with nothing above it is
-    its own."""
+    """Return the path below a node with one input; a slice with nothing above it has a path of its
+    own.
+    """
     return (
         (*path, _SLICE)
         if path and isinstance(flow, Reorder) and isinstance(flow.order, FixedSet)

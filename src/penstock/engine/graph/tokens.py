@@ -67,8 +67,7 @@ def said_of(stored: Mapping[str, object]) -> str:
 
 
 def require_ids_fit(flow: Flow, dtype: np.dtype[Any], step: str) -> None:
-    """Raise `ConfigError` if a source in memory, of which every document is read, holds an id that
-    a dtype does not."""
+    """Raise `ConfigError` if a fully read source in memory holds an id that a dtype cannot hold."""
     for name, source in _sources(flow, (), whole=True):
         if (
             dtype.kind not in "iu"
@@ -87,8 +86,9 @@ def require_ids_fit(flow: Flow, dtype: np.dtype[Any], step: str) -> None:
 
 
 def _sources(flow: Flow, path: Path, whole: bool = False) -> Iterator[tuple[str, object]]:
-    """The sources whose documents come to a step unchanged, or the dtype of the tokens that a
-    function makes of them; with `whole` only those of which every document comes.
+    """Return the sources whose documents reach a step unchanged, or the token dtype of a function.
+
+    With `whole`, only sources whose documents all reach it.
     """
     match flow:
         case Read(source, name):

@@ -52,8 +52,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Adopt:
-    """The mixture goes on at position `at` where another one stopped, with so many draws of each
-    source made."""
+    """A mixture that continues at position `at` of another one, after so many draws of each source."""
 
     at: int
     counts: Mapping[str, int]

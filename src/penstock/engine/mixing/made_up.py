@@ -1,5 +1,8 @@
-"""A mixture whose shares are those of what was trained: for each draw that was lost, one more of
-the same source.
+"""A mixture whose shares count trained samples: each lost draw is followed by one more of its
+source.
+
+If a sample of a source is lost (filtered, failed), the next draw without a lease is one of its
+source, put in before the mixture continues.
 
 Where a sample of a source is lost (filtered, failed), the next draw that nobody has taken is one of
 that source, put in before the mixture goes on. So what was trained, is in flight or is owed is
@@ -101,9 +104,11 @@ class Corrected:
     # ------------------------------------------------------------ changes
 
     def lost(self, names: Sequence[str], frontier: int, needed: Ints) -> MadeUp:
-        """The draws put in when one of each of these sources was lost, in this order, and nobody
-        has taken positions from `frontier` on. Of those before it only the `needed` ones are still
-        told.
+        """Return the draws put in for the losses of these sources, in this order, from `frontier`
+        on.
+
+        No rank has leased positions from `frontier` on. Of those before it, only the `needed` ones
+        are still known.
         """
         put, sources = self._put
         taken = int(np.searchsorted(put, frontier))

@@ -284,7 +284,7 @@ class Timeline:
         edges, weights = np.asarray([0, FAR]), law.first[:, None]
         kept = state.kept
         if clock is None and law.constant and float(np.abs(residual).max()) > _OWED:
-            # One segment cannot make up for so much: the next goes on with what is left, each twice
+            # One segment cannot make up for so much: the next continues with the rest, each twice
             # as long.
             stop = min(stop, max(self.rules.block, 4 * len(active), position - self.start))
             kept = None

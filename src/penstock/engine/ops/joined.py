@@ -87,8 +87,10 @@ class JoinedOp(PackedOp):
         return found
 
     def _looked_at(self, near: At, token: int) -> tuple[int, Ints]:
-        """Neighbours of which one holds a token, from a document not long before it on: the first,
-        and where they begin. They are remembered, as what is asked next lies close by.
+        """Return the first of several neighbours, and their start tokens; one of them holds a
+        token.
+
+        They are cached, because the next question is usually close.
         """
         while True:
             rows, sizes = self._some(near.document, 4 * BEFORE)
@@ -186,8 +188,8 @@ class JoinedOp(PackedOp):
         raise NotImplementedError
 
     def _add(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        """Add to a tally what lies in all rows from one to another before each of which everything
-        begun was given.
+        """Add the contents of a range of rows to a tally. Everything begun before either end was
+        delivered.
 
         A document counts in the row in which it begins, its tokens where they are.
         """

@@ -37,8 +37,10 @@ def identified(source: object, what: Mapping[str, Json]) -> Mapping[str, Json] |
 
 
 def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], run: int = 1024) -> Totals:
-    """The sums that are known by this: mapped as they were kept, or made now and kept; in memory
-    where nothing is told of them, or there is no place. `run` of them make a run.
+    """Return the cached sums of an identity, or compute and cache them; in memory without an
+    identity or a cache folder.
+
+    `run` of them form a run.
     """
     made = list[Added]()
 

@@ -30,8 +30,9 @@ _LONGEST = 1 << 36  # rows of a shard: they are passed one by one
 
 
 class Shelf:
-    """The shards of a source, of which one is open: it is read on where it stands, or opened at
-    another row."""
+    """The shards of a source with one open: it is read on from its position, or opened at another
+    row.
+    """
 
     def __init__(self, leaf: Leaf, clock: Clock | None) -> None:
         self._leaf, self._shards, self._clock = leaf, cast(Shards, leaf.source), clock
@@ -79,7 +80,7 @@ class Sharded:
     and the row.
 
     Of a source that nothing else identifies, it has the last witness before that row as well. What
-    is read from a cursor on begins there, and is refused where it is another sample.
+    is read from a cursor on begins there; another sample there is an error.
     """
 
     def __init__(
@@ -144,8 +145,9 @@ class Sharded:
         ]
 
     def check(self) -> None:
-        """Compare the first sample of which a cursor tells; others are compared when they are
-        read."""
+        """Compare the first sample with its digest in the cursor; others are compared when they are
+        read.
+        """
         for place, (_, stop) in sorted(self._expected.items())[:1]:
             self._pass(place, stop)
 

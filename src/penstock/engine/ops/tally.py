@@ -52,7 +52,7 @@ class Tally:
     `packs` are the nodes that mark where the parts of samples begin and end; a sample counts where
     its first part is.
 
-    A subclass that asks `by_document` is told of stretches of single sources instead (`documents`),
+    A subclass with `by_document` receives stretches of single sources instead (`documents`),
     each where it lies: stretches that hold as many samples, but others, are then not counted in the
     place of each other.
 

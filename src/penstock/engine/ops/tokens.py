@@ -278,8 +278,9 @@ class Sums:
         return near
 
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
-        """The place of a pass of which a sum is kept that is the last before a token of the pass;
-        the tokens before."""
+        """Return the last place with a sum before a token of a pass, and the tokens before that
+        place.
+        """
         block, before = self._in_pass(epoch).holding(token)
         return min(block * self.grain, self.span), before
 

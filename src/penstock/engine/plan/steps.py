@@ -95,8 +95,9 @@ def rows_dealt(op: Op, log: tuple[StepRecord, ...], steps: range) -> Iterator[De
 
 
 def check_even(op: Op, start: int) -> None:
-    """Steps are counted by passes of one length: those up to the present one, and on to that of a
-    step."""
+    """Raise an error unless all passes up to the present one, and to the pass of a step, have one
+    length.
+    """
     if told := told_of(op):
         told.check(0, start + 1, op.size)
     passes = passes_of(op)

@@ -28,7 +28,7 @@ class Delivery:
     put back before anything else is asked of it. `wide` is how many items may be made at a time,
     `most` how many by the user's wish, `room` how many bytes, `form` what becomes of the items.
 
-    `values[used:stop]` are at hand. Who takes one calls nothing between looking and counting it:
+    `values[used:stop]` are buffered. The consumer calls nothing between reading and counting one:
     Python throws, and goes to another thread, at calls only, so an item is given once or not begun.
     `stop = 0` keeps all of them back.
     """
@@ -132,8 +132,7 @@ class Delivery:
         self._astray = False
 
     def ahead(self, n: int) -> None:
-        """Have up to `n` items at hand, where there are so many. What fails is thrown when its turn
-        comes."""
+        """Buffer up to `n` items. An error is raised when its item is due."""
         self.require_idle("next()")
         self._busy = True
         try:

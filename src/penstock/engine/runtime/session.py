@@ -219,8 +219,7 @@ class Session:
         return self._samples + Counter({leaf.name: many for leaf, many in given})
 
     def warn_of_unidentified(self) -> None:
-        """Name the sources of which a resume cannot tell that they are what they were; once, on the
-        first rank."""
+        """Warn once, on the first rank, about sources whose identity a resume cannot check."""
         names = [] if self._warned or self.setting.rank else unidentified(self.leaves)
         self._warned = True
         if names:

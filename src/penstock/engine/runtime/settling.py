@@ -1,9 +1,8 @@
 """Leased items that are not settled yet: bookkeeping for trainers that finish items out of order.
 Numbers only.
 
-A run that is taken from stands at a position, and has exceptions below it: the items that nobody
-settled. Below the first of them everything is settled. On several ranks each stands at a position
-of its own; together they are a run on one rank that stands at the furthest of them.
+A run with leases has a position, and exceptions below it: the items that are not settled. Below the first of them everything is settled. On several ranks each has its own
+position; together they are a run on one rank at the furthest of them.
 """
 
 from __future__ import annotations
@@ -196,8 +195,7 @@ class StandingOf(NamedTuple):
 
 
 def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The states of all ranks of a run that is taken from, as if each were that of the one that has
-    come furthest."""
+    """Return the states of all ranks of a run with leases, each moved to the furthest position."""
     told = [StandingOf.by(body) for body in bodies if "settling" in body]
     if not told:
         return list(bodies)

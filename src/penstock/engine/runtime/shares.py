@@ -146,8 +146,9 @@ class Shares:
         return found
 
     def _put_in(self, lost: Sequence[int], frontier: int, needed: Sequence[int]) -> None:
-        """One more of the source of each of these items, from a position on that nobody has taken;
-        of those before it the needed ones are still told.
+        """Schedule a replacement draw for each of these items, from a position without leases on.
+
+        Of those before it, only the needed ones are still known.
         """
         session, drawing = self._session, self._drawing
         sources: list[int] = drawing.at(np.asarray(lost, np.int64))[0].tolist()

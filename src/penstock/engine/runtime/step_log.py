@@ -1,6 +1,6 @@
 """The log of a run's global steps: which rows each took, and which rank had which of them.
 
-Ranks, batches and what becomes of a last, short step may change while a run goes on. The state
+Ranks, batches and what becomes of a last, short step may change during a run. The state
 keeps a list of records, one for each stretch of steps of one kind, and every answer about a step
 comes from it. So it says which steps a `seek` jumped over, and which rows `lease` gave item by item.
 Rows are counted over all passes.

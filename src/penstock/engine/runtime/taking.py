@@ -38,8 +38,10 @@ class LeasedItem(NamedTuple):
 
 
 class Taking:
-    """A session that is taken from. `filled` has the next item at hand, and throws at the end of
-    the pass.
+    """A session with leases. `filled` has the next item, and raises at the end of the pass.
+
+    Buffered items keep their values until they are delivered, so an exception in between loses
+    none.
 
     Values of items that are at hand but were not given out yet are kept until they are: an
     exception in between loses none.
@@ -158,8 +160,7 @@ class Taking:
         return [Address(session.epoch, item) for item in items.tolist()]
 
     def _more(self) -> bool:
-        """Have something new at hand: of the next pass where the last answer was that this one has
-        no more."""
+        """Buffer something new; of the next pass if the last answer was that this pass has ended."""
         while True:
             try:
                 self._filled()
@@ -175,8 +176,9 @@ class Taking:
 
 
 def check_lanes_taken(session: Session) -> None:
-    """Refuse to take from lanes where an item would be none of one lane, or passes would end where
-    nobody knows."""
+    """Raise an error for leases from lanes if an item belongs to no single lane, or the ends of
+    passes are unknown.
+    """
     if tail_of(session.flow).batches or laned(session.flow).limit is not None:
         raise ConfigError(
             "lease() gives the rows one by one if the number of rows depends on the data; leave "

@@ -1,5 +1,4 @@
-"""Is a run bound by its data? By which step, of which source, and what would help: one place that
-draws conclusions."""
+"""Verdict on a run: bound by its data or not, by which step and source, and how to improve it."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Verdict:
         bound: whether the run waits for data more than a tenth of its time.
         waits: the part of its time that it waits.
         step: what most of the work is, as it was written (`"read"` for reading a source); None
-            where nobody measured.
+            without a measurement.
         source: whose samples take at least half of that; None where it is spread.
         text: all of it in words.
     """

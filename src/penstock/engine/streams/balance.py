@@ -1,4 +1,7 @@
-"""The rows of a global step to ranks by what they cost, so that none waits for the others.
+"""Assignment of the rows of a global step to ranks by cost, so that no rank waits for another.
+
+Every rank computes the costs of all rows of the step from their lengths, and assigns them alike,
+without communication. Costs are integers, since sums of floats depend on the order of addition.
 
 Every rank computes the costs of all rows of the step from lengths alone, and shares them out alike:
     nobody has to talk.

@@ -115,8 +115,9 @@ class Clock:
         return found
 
     def taken(self) -> list[Note]:
-        """The notes that nobody took yet. They are only added up, so it does not matter who takes
-        whose."""
+        """Return the notes that were not collected yet. They are only added up, so any reader may
+        collect them.
+        """
         found = list[Note]()
         with suppress(IndexError):
             while True:

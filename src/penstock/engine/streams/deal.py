@@ -101,8 +101,7 @@ class Spread:
         return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
 
     def items(self, made: Callable[[int], int], rows: int) -> int:
-        """The items that a pass of so many rows gives us, of which so many rows make so many
-        items."""
+        """Return the number of items of this rank in a pass of so many rows."""
         if self.remainder != "keep":
             return self.steps(rows)
         full, left = divmod(rows, self.size)
@@ -116,8 +115,10 @@ class Spread:
         many: int,
         located: Callable[[Ints], Rows] | None = None,
     ) -> Ints:
-        """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole
-        groups. `located` tells what lies at positions of that pass.
+        """Return the next positions of this rank in a pass of `rows` at position `at`: about
+        `many`, in whole groups.
+
+        `located` returns the samples at positions of the pass.
         """
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
         if self.whole:
@@ -155,8 +156,9 @@ class Spread:
         return np.where(places < rows, places, (places - rows) % max(rows, 1))
 
     def groups(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
-        """The numbers of our next groups of a pass that stands at row `at`, dealt whole: about
-        `many` of them."""
+        """Return the numbers of the next groups of this rank in a pass at row `at`: about `many` of
+        them.
+        """
         each = Spread(self.rank, self.world_size)
         groups = None if rows is None else -(-rows // self.group)
         return each.positions(-(-at // self.group), epoch, groups, many)

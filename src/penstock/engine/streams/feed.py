@@ -123,9 +123,7 @@ class Positions:
         return Stepped(at, self.spread.group, self.spread.stride, self.op.size)
 
     def coming(self) -> Rows:
-        """The next rows of which nobody was told, as they are planned: as many again as were told
-        of already and are not used yet.
-        """
+        """Return the next rows without a prefetch hint, as many again as have an unused one."""
         start = max(self._told, self._unit)
         known = start - self._used  # less than nothing where some of the last unit are not told of
         if known >= self._enough:

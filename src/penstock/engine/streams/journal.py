@@ -116,9 +116,7 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
 
 
 def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A note where not the states of all ranks are at hand: the run goes on alike, but tries again
-    what the others replaced.
-    """
+    """Note that the states of some ranks are missing: their replacements are tried again."""
     told = [as_list(body["journal_of"]) for body in bodies if "journal_of" in body]
     of = max((as_int(world, _MOST_RANKS) for _, world in told), default=0)
     missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})

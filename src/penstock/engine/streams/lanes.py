@@ -51,8 +51,9 @@ class _Lane:
             self._tap.stream.close()
 
     def have(self, n: int, most: int) -> int:
-        """Have `n` items at hand, or all that are left; how many that is. No more than `most` are
-        taken beforehand."""
+        """Buffer `n` items, or all that are left, and return how many. No more than `most` are
+        taken in advance.
+        """
         if self._left < n and not self._over:
             wanted, first, began, tap = (
                 max(n - self._left, min(self._pace.size, most)),
@@ -134,7 +135,7 @@ class Lanes:
     """The outputs of this rank's lanes in turn, as one stream; a lane that ended is passed over.
 
     Lane `l` gives outputs `l`, `l + lanes`, ... of the run and is of rank `l mod ranks`. The cursor
-    has that of every lane; null is one that has given nothing yet.
+    has the cursor of every lane; null stands for a lane that delivered nothing yet.
     """
 
     def __init__(

@@ -31,9 +31,10 @@ class Openable(Protocol):
 
 
 class Drawable(Positioned, Protocol):
-    """An indexed op. `mixed` says that several sources are drawn from in turn somewhere in it;
-    `reached` says where the mixture that is its top stands at a position, if there is one, and None
-    where that cannot be said.
+    """An indexed op. `mixed`: several sources are drawn from in turn somewhere in it.
+
+    `reached` returns the position of its topmost mixture at a position; None without one, or if it
+    is unknown.
     """
 
     @property
@@ -99,8 +100,7 @@ class Opening:
         return Dealt(readers[id(op)], lane, lanes)
 
     def undrawn(self, place: Path, epoch: int) -> int:
-        """The first position of the mixture at a place that nobody has drawn yet in a pass of the
-        run."""
+        """Return the first position of the mixture at a place without a draw in a pass of the run."""
         return self.drawn[place](epoch) if place in self.drawn else _untold()
 
 

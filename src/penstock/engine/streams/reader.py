@@ -87,7 +87,7 @@ class Reader:
         self._epoch, self._parts = -1, list[_Part]()
         self._held = dict[
             int, tuple[int, int]
-        ]()  # from and up to which number the items of a pass are at hand
+        ]()  # range of numbers of the buffered items of a pass
 
     def first(self, epoch: int) -> int:
         """The number of the first item of a pass."""
@@ -203,8 +203,8 @@ class Reader:
 
 
 class Dealt:
-    """A lane's items of a reader: every `lanes`-th. The cursor is that of the stream behind the
-    last one, and its number.
+    """A lane's items of a reader: every `lanes`-th. Its cursor has the stream's cursor after the
+    last item, and its number.
     """
 
     def __init__(self, reader: Reader, lane: int, lanes: int) -> None:

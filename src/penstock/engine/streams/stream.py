@@ -3,7 +3,7 @@
 Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()`
 says where a pass begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No
 stream writes save or load code: cursors come from trails. Nor does any put things right after an
-exception: whoever goes on after one seeks first.
+exception: the caller seeks before it continues.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Above(Protocol):
-    """A stream over one other. `below` is that, and in which pass and at which cursor it stands
-    where this one stands at a cursor of a pass.
+    """A stream over one other, `below`, with its pass and cursor for each pass and cursor of this
+    one.
     """
 
     def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]: ...
@@ -72,8 +72,9 @@ class Tap:
         return True
 
     def some(self, n: int) -> Chunk:
-        """Up to `n` items: what is at hand, else what one pull gives. None at the end of the
-        pass."""
+        """Return up to `n` items: buffered ones, else those of one pull. None at the end of the
+        pass.
+        """
         if self._rest is None and not self._fill(n):
             return Chunk([], empty_rows(0), Fixed(self.cursor()))
         assert self._rest is not None

@@ -1,7 +1,7 @@
-"""Cursors that nobody writes: a trail knows, for a chunk of items, the cursor after each of them.
+"""Cursors that no step writes: a trail knows, for a chunk of items, the cursor after each of them.
 
 A cursor is plain JSON. Trails are immutable and hold numbers and other trails, never data; a cursor
-is built when somebody asks for it.
+is built on request.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Items of which the i-th came from item `origin[i]` of the trail below: after filters and
-    flat-maps.
+    """Items after filters and flat-maps: the i-th came from item `origin[i]` of the trail below.
 
     `many` says that one item may have given several: the cursor is then a pair, how far below, and
     how many of the next item's pieces are out already.

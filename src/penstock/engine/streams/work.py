@@ -61,8 +61,7 @@ class Work:
     """Functions over items, in order: read, map, filter, flat-map. The only stream that runs users'
     functions.
 
-    With an executor, units are computed ahead by it; results come in order all the same, so nobody
-    can tell.
+    With an executor, units are computed ahead by it; results arrive in order all the same.
     """
 
     def __init__(

@@ -36,8 +36,9 @@ class Cycle(Rule):
 
 @dataclass(frozen=True)
 class InCycle(Draws):
-    """Round robin over the inputs in `ring`, of which the first is due at position `start`; `fresh`
-    is the next of `n` inputs that was not begun.
+    """Round robin over the inputs in `ring`; the first is due at position `start`.
+
+    `fresh` is the next of `n` inputs that was not begun.
     """
 
     n: int

@@ -114,8 +114,10 @@ class Past:
 
 @dataclass(frozen=True)
 class ByWeight(Draws):
-    """A lane's share of a weighted mixture over inputs of unknown length, of which it made so many
-    `passes`. The mixture is that of the run, but for the inputs that ended here.
+    """A lane's share of a weighted mixture over inputs of unknown length, after so many `passes` of
+    each.
+
+    It is the mixture of the run, without the inputs that ended here.
     """
 
     mixture: Mixture

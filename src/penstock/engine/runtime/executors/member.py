@@ -108,8 +108,9 @@ class Member:
 
 
 def begun(life: int, idle: int) -> Member:
-    """A new worker. It ends when nobody holds the other end of `life` open any more; see
-    `worker.main` for `idle`."""
+    """Start a worker. It ends when the last holder of the other end of `life` closes it;
+    `worker.main` explains `idle`.
+    """
     here, there = socket.socketpair()
     here.setblocking(False)
     fds = there.fileno(), life

@@ -3,7 +3,7 @@ large.
 
 Values are pickled with their buffers apart (PEP 574): arrays, tensors on the CPU and Arrow columns
 are copied once, by the worker, into memory that it shares, and come up here as views of it. That
-memory has no name, so none is left behind, whoever is killed when.
+memory has no name, so none is left behind when a process is killed.
 """
 
 from __future__ import annotations

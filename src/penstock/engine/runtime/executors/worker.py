@@ -298,8 +298,9 @@ def _in(buffer: memoryview, arena: Arena) -> tuple[int, int, int, int] | None:
 
 
 def told_of(error: BaseException) -> bytes:
-    """An exception for the other side, with its traceback in words. One that cannot be sent is told
-    in words alone."""
+    """Return an exception for the parent process, with its traceback as text; as text only if it
+    cannot be pickled.
+    """
     place = None
     if isinstance(error, Failed):
         place = {
@@ -337,8 +338,7 @@ def _end_with(parent: int, life: int) -> None:
 
 
 def main(fd: int, life: int, parent: int, idle: int) -> None:
-    """The life of a worker, over an open socket; it keeps at most so many bytes of memory that
-    nobody uses."""
+    """Run a worker on an open socket, with a bound on its unused memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _end_with(parent, life)

@@ -30,8 +30,7 @@ class Copies:
         self._begun = deque[tuple[int, Task]]()  # with the number of the item
 
     def take(self, out: Delivery, item: Callable[[int], Any]) -> Any:
-        """The copy of the item that is next at hand; `item` gives what is to be copied of one that
-        is at hand."""
+        """Return the copy of the next item; `item` returns the data to copy for a buffered item."""
         begun = self._begun
         if out is not self._of or (begun and begun[0][0] != out.items):
             self._of = out
