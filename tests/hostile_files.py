@@ -639,7 +639,7 @@ def done(item: Callable[[Path], None], at: Path) -> str:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     signal.alarm(
         30 * SECONDS
-    )  # of a clock that other processes make late; nobody handles it: it ends the process
+    )  # of a clock that other processes make late; without a handler it ends the process
     try:
         item(at)
     except PenstockError as error:

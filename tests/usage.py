@@ -131,9 +131,7 @@ class Use:
     def __call__(self, ds: ps.Dataset) -> ps.Dataset:
         turn, number = self.turns[self.count % len(self.turns)], self.count
         self.count += 1
-        with suppress(
-            Exception
-        ):  # what cannot be asked of it is refused, and changes nothing either
+        with suppress(Exception):  # questions that it cannot answer raise errors and change nothing
             it = iter(ds)
             self.begun.append((number, it, [plain(x) for x in islice(it, 2)]))
         with suppress(Exception):

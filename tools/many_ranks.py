@@ -12,9 +12,9 @@ without the others: every rank is a process with the environment that a launcher
     is a parent and a
 cache of its own. They read through everything that a real run reads through; only what answers at
 the very end is a protocol of fsspec's that is registered here: it counts, waits as long as a store
-does, and gives parts of one real Parquet file under many names. Told are the requests of a machine
-by kind, how many each source had, the waits for locks, and the seconds to the first batch, each row
-of which is held against the plan.
+does, and gives parts of one real Parquet file under many names. The report has the requests of a
+machine by kind and by source, the waits for locks, and the seconds to the first batch; each row of
+the batch is compared with the plan.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ copy of the sources. The fork runs the tests that execute the mutated line, the 
 run without a mutant has measured. The first failure kills the mutant, and so does a timeout. Tests
 that fail without a mutant are named and left out, and so is a test that kills a mutant and then
 fails in a fork without one. Each mutant prints a line, and its difference if it survived. Processes
-that a test starts anew import the sources as they are, so such tests kill few mutants here.
+that a test starts import the sources as they are, so such tests kill few mutants here.
 
 `--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only
 the latter runs. To compare them, write the mutants once (`--draw FILE`), judge both suites on them

@@ -243,7 +243,7 @@ def test_levanter_one_dataset_and_the_defaults(folder: Path) -> None:
     )
     assert (
         model.shuffle == Shuffling("none") and left_out == []
-    )  # Levanter shuffles only where it is told to
+    )  # Levanter shuffles only on request
     model, left_out = carried(
         folder / "data.yaml", "train_urls: [code.jsonl]\ncache_dir: c\nshuffle: true\n"
     )

@@ -392,7 +392,7 @@ def test_a_type_that_the_file_does_not_have(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings(
     "ignore:.*that end elsewhere:UserWarning"
-)  # flipped, an .idx tells of other ends
+)  # flipped, an .idx has other ends
 @pytest.mark.parametrize("tool", FILES)
 def test_cut_and_flipped_files_are_refused_or_equal(
     tool: str, stores: Path, tmp_path: Path

@@ -360,7 +360,7 @@ def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
                 store.look([f"{site.url}/x.bin"])
             store.ahead(
                 [Range(f"{site.url}/x.bin", 0, 100)]
-            )  # forgotten where the object is looked at anew
+            )  # forgotten when the object is read again
             assert store.read(f"{site.url}/x.bin") == body
     assert not (tmp_path / "cache").exists()
 

@@ -45,10 +45,10 @@ def all_moved(
             default=None,
         )
         cursors = dict.fromkeys(cursors, furthest)
-    return {lane: moved(flow, at, taken, epoch, path, top) for lane, at in cursors.items()}
+    return {lane: migrate_cursor(flow, at, taken, epoch, path, top) for lane, at in cursors.items()}
 
 
-def moved(
+def migrate_cursor(
     flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = (), top: Flow | None = None
 ) -> Json:
     """The cursor of a flow as one of the same flow with its present mixtures; `top` is what all
@@ -69,11 +69,11 @@ def moved(
             ):  # they are one piece of work
                 many, below = many or below.kind == "flat", below.flow
             if not many:
-                return moved(below, cursor, taken, epoch, path, top)
+                return migrate_cursor(below, cursor, taken, epoch, path, top)
             inner, skip = as_list(cursor)
-            return [moved(below, inner, taken, epoch, path), skip]
+            return [migrate_cursor(below, inner, taken, epoch, path), skip]
         case Hold(below, Batch()):
-            return moved(below, cursor, taken, epoch, path)
+            return migrate_cursor(below, cursor, taken, epoch, path)
         case Hold(below):
             inner, oldest, number, *rest = as_list(cursor, 6)
             if oldest != number and taken.below(path):
@@ -82,7 +82,7 @@ def moved(
                     "to be changed; adopt before the first step of a pass, or keep the mixture "
                     "unchanged"
                 )
-            return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
+            return [migrate_cursor(below, inner, taken, epoch, path), oldest, number, *rest]
         case Head(below):
             return _limited(below, cursor, taken, 0, path)
         case Rest(below):
@@ -91,7 +91,9 @@ def moved(
             done, inner = as_list(cursor)
             return [
                 done,
-                moved(below, inner, taken, pass_of(flow.epochs, epoch, as_int(done)), path),
+                migrate_cursor(
+                    below, inner, taken, pass_of(flow.epochs, epoch, as_int(done)), path
+                ),
             ]
         case Mix():
             return _mixed(flow, cursor, taken, epoch, path)
@@ -118,7 +120,9 @@ def _limited(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> 
         return [_limited(below, lanes, taken, epoch, path), number]
     return {
         **cursor,
-        "at": {lane: moved(below, at, taken, epoch, path) for lane, at in cursor["at"].items()},
+        "at": {
+            lane: migrate_cursor(below, at, taken, epoch, path) for lane, at in cursor["at"].items()
+        },
     }
 
 
@@ -133,7 +137,7 @@ def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Jso
     below = list[Json]()
     for i, (child, place) in enumerate(inputs_of(flow, path)):
         own, inner = inputs[places[i]] if i in places else (epoch * draws_of(flow, path).laps, None)
-        below.append([own, moved(child, inner, taken, as_int(own), place)])
+        below.append([own, migrate_cursor(child, inner, taken, as_int(own), place)])
     return [position, draws, drawn, below]
 
 

@@ -2,13 +2,10 @@
 source.
 
 If a sample of a source is lost (filtered, failed), the next draw without a lease is one of its
-source, put in before the mixture continues.
-
-Where a sample of a source is lost (filtered, failed), the next draw that nobody has taken is one of
-that source, put in before the mixture goes on. So what was trained, is in flight or is owed is
-always a beginning of the mixture itself: shares of what was trained are within 2 of what was asked,
-and what is in flight or owed. The draws put in are a log of positions and sources, and with it the
-order is a function of the position as ever.
+source, put in before the mixture continues. Therefore the samples that were trained, are in flight
+or are owed are always a prefix of the mixture: the shares of trained samples are within 2 of their
+weights, and of the samples in flight or owed. The draws put in are a log of positions and sources,
+so the order remains a function of the position.
 """
 
 from __future__ import annotations

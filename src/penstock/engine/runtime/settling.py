@@ -1,8 +1,9 @@
 """Leased items that are not settled yet: bookkeeping for trainers that finish items out of order.
 Numbers only.
 
-A run with leases has a position, and exceptions below it: the items that are not settled. Below the first of them everything is settled. On several ranks each has its own
-position; together they are a run on one rank at the furthest of them.
+A run with leases has a position, and exceptions below it: the items that are not settled. Below the
+first of them everything is settled. On several ranks each has its own position; together they are a
+run on one rank at the furthest position.
 """
 
 from __future__ import annotations

@@ -42,9 +42,6 @@ class Taking:
 
     Buffered items keep their values until they are delivered, so an exception in between loses
     none.
-
-    Values of items that are at hand but were not given out yet are kept until they are: an
-    exception in between loses none.
     """
 
     def __init__(self, session: Session, filled: Callable[[], object]) -> None:

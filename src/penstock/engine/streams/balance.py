@@ -2,10 +2,6 @@
 
 Every rank computes the costs of all rows of the step from their lengths, and assigns them alike,
 without communication. Costs are integers, since sums of floats depend on the order of addition.
-
-Every rank computes the costs of all rows of the step from lengths alone, and shares them out alike:
-    nobody has to talk.
-Costs are whole numbers, since sums of others would depend on how many are added up at a time.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ class Opening:
     drawn: dict[Path, Callable[[int], int]] = field(
         default_factory=dict[Path, Callable[[int], int]]
     )
-    """For a mixture, by its place, the first position that nobody has drawn yet in a pass of the
-    run."""
+    """The first position without a draw in a pass of the run, for each mixture by its path."""
 
     def open(self, op: Openable, laps: Laps) -> Stream:
         """The stream of an op, that many passes of which follow one another."""

@@ -50,8 +50,8 @@ from .wire import (
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
 IDLE = 1 << 26
-"""So many bytes that nobody uses are kept for what is to come, or twice as many as were used of
-late; never more than the loader allows.
+"""Bytes of unused memory that a worker keeps for later results: so many, or twice the recent use;
+never more than the loader allows.
 """
 
 
