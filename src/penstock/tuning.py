@@ -157,9 +157,8 @@ class _Tuning:
         best, workers = Trial(executor, 1, None, inline.rate, inline.memory), 2
         while workers <= self.max_workers:
             trial = self._try(executor, workers)
-            if not self._is_better(trial, best):
+            if trial is None or not self._is_better(trial, best):
                 break
-            assert trial is not None
             best, workers = trial, 2 * workers
         return best
 
@@ -170,8 +169,8 @@ class _Tuning:
         trial = self._try(best.executor, best.workers, 8 * best.workers)
         return trial if trial is not None and self._is_better(trial, best) else best
 
-    def _is_better(self, trial: Trial | None, best: Trial) -> bool:
-        if trial is None or (self.budget is not None and trial.memory > self.budget):
+    def _is_better(self, trial: Trial, best: Trial) -> bool:
+        if self.budget is not None and trial.memory > self.budget:
             return False
         return trial.rate >= _MIN_SPEEDUP * best.rate
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..engine.base import machine
 from ..engine.base.seams import Stat
-from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
+from ..errors import ConfigError, DataError, PenstockError, StorageError, is_panic, missing_extra
 from ..types import Ints
 from . import folders, meta, sidecar
 from .checksummed import ChecksummedFile, OpenRequest
@@ -374,8 +374,7 @@ def named(path: Path, name: str = "") -> Generator[None]:
             f"cannot be read: {error}", where=f"{path}{name and f', {name}'}"
         ) from error
     except BaseException as error:
-        is_rust_panic = type(error).__module__ == "pyo3_runtime"
-        if not isinstance(error, Exception) and not is_rust_panic:
+        if not isinstance(error, Exception) and not is_panic(error):
             raise
         reason = str(error).partition("\nBacktrace:")[0]
         raise DataError(
