@@ -157,6 +157,12 @@ def is_missing_file(error: BaseException) -> bool:
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
+MALFORMED = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""The errors of reading fields of parsed JSON that has another structure than expected."""
+
+
 def is_panic(error: BaseException) -> bool:
     """Return whether a Rust extension panicked; `except Exception` does not catch PyO3's panics.
 

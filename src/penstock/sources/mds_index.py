@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import DataError
+from ..errors import MALFORMED, DataError
 
 _ABOVE = 4  # folders above the folder of a shard that may hold its index
 
@@ -48,7 +48,7 @@ def shards_of(content: Any, path: Path) -> list[Shard]:
     """Return the shards of an `index.json`."""
     try:
         return [_shard(entry) for entry in content["shards"]]
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise DataError(f"it is no index of MDS shards: {error!r}", where=str(path)) from error
 
 

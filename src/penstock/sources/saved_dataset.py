@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
-from ..errors import ConfigError, DataError, StorageError
+from ..errors import MALFORMED, ConfigError, DataError, StorageError
 from ..stores import located
 from . import meta, sidecar
 from .rows import arrow
@@ -74,14 +74,7 @@ def written(paths: Sequence[str | Path]) -> SavedDataset | None:
             table.get("lengths"),
             table.get("bare"),
         )
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except MALFORMED as error:
         raise DataError(
             f"the manifest is damaged ({error!r}): delete the folder, and write it again",
             where=str(path),

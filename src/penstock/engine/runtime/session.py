@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ...errors import ConfigError, PenstockError, StateError
+from ...errors import MALFORMED, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...sources.memory import Memory
 from ...types import Json
@@ -74,9 +74,6 @@ from .step_log import (
 )
 
 T = TypeVar("T")
-
-_ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of a cursor of another shape."""
 
 
 class Session:
@@ -399,7 +396,7 @@ class Session:
                 self._load(states, on_mismatch == "adopt", takes)
             except StateError:
                 raise
-            except _ODD as error:
+            except MALFORMED as error:
                 if not isinstance(error, PenstockError):
                     raise StateError(
                         f"the state does not fit this pipeline: {error!r}; the state is damaged, "

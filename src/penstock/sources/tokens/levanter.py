@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ...engine.base import seams
 from ...engine.base.progress import Progress
 from ...engine.base.sizes import Ends
-from ...errors import ConfigError, DataError, missing_extra
+from ...errors import MALFORMED, ConfigError, DataError, missing_extra
 from ...stores import is_remote, located
 from ...types import Ints, Sizes
 from .. import meta, sidecar
@@ -126,14 +126,7 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
         shards = [
             (folder / name, int(ledger["shard_rows"][name])) for name in ledger["finished_shards"]
         ]
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except MALFORMED as error:
         raise DataError(
             f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(ledger_path)
         ) from error
