@@ -1,6 +1,7 @@
-"""Command line interface, the script `penstock`.
+"""Command line interface, the script `penstock`: one file for each command.
 
-The commands need the extra `cli`; without it the script names the extra to install.
+A command parses arguments, asks the library, and prints text or JSON. The commands need the extra
+`cli`; without it the script names the extra to install. May import every folder.
 """
 
 from __future__ import annotations

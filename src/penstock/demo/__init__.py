@@ -1,1 +1,4 @@
-"""The demo behind `penstock demo`: kill and resume a run, and compare the streams."""
+"""The demo behind `penstock demo`: kill and resume a run, and compare the streams.
+
+It uses the public API as a user does. May import everything but `cli`.
+"""

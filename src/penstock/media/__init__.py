@@ -1,6 +1,7 @@
 """Decode media in samples: images, audio, video, PDF; JSON, text, numbers and arrays.
 
-`Decode` decodes bytes at once. `Lazy` makes handles, which decode when they are used.
+`Decode` decodes bytes at once. `Lazy` makes handles, which decode when they are used. May import
+the public API and everything below it. Decoding is done by libraries, imported where they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Mixture files: load, check, write and compare the data description of a training run."""
+"""Mixture files: load, check, write and compare the data description of a training run.
+
+`model` has the contents of a file, `keys` its keys and their types. `check` and `lint` find errors,
+`build` makes the dataset of a file, and `unbuild` the file of a dataset. May import the engine, sources,
+stores and the public API below it, but no integration and no tool.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reports of a mixture file's plan: rows, tables and pictures, for the CLI and the demo."""
+"""Reports of a mixture file's plan: rows, tables and pictures, for the CLI and the demo.
+
+Numbers come from the plan; nothing here computes an order. May import everything but `demo` and
+`cli`.
+"""
 
 from . import shares
 from .remarks import Row

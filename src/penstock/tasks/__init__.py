@@ -1,5 +1,7 @@
 """Task encoders, which turn samples into batches, and their sample types.
 
+May import the public API, `media`, and everything below. Encoders own no order, buffer or state.
+
 >>> import penstock as ps
 >>> from penstock.tasks import DefaultTaskEncoder, ImageSample
 >>> import numpy as np

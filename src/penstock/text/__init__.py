@@ -1,6 +1,7 @@
 """Text for language models: tokens, padded batches, labels and attention masks.
 
-A padded batch has the form of packed rows, with one document a row, so `CausalLM` takes both:
+May import `types`, `errors`, `schedule`, the engine and `stores`. A padded batch has the form of
+packed rows, with one document a row, so `CausalLM` takes both:
 
 >>> import penstock as ps
 >>> documents = ps.from_sequence([[5, 6, 7], [8, 9]])

@@ -1,7 +1,8 @@
 """Write datasets to files, and verify files.
 
 `write` writes the shards of an indexed dataset with many workers and resumes after a crash.
-`write_rows` writes a stream of rows. `verify` reads files completely and reports damage.
+`write_rows` writes a stream of rows. `verify` reads files completely and reports damage. May import
+the engine, sources, stores and the public API below it.
 """
 
 from __future__ import annotations
