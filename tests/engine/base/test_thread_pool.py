@@ -64,6 +64,7 @@ def in_fork(call: Callable[[], object]) -> int:
 
 
 @pytest.mark.slow  # forks
+@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, if an earlier test imported it
 def test_a_forked_process_does_not_wait_for_threads_of_its_parent() -> None:
     pool, begun, release = ThreadPool(1), threading.Event(), threading.Event()
     task = pool.submit(lambda: (begun.set(), release.wait()))
