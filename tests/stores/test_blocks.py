@@ -244,7 +244,6 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
     assert not list(cache.all())
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, if an earlier test imported it
 def test_what_is_wanted_at_once_and_does_not_fit_takes_the_place_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
