@@ -74,7 +74,7 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     if RAY in code_of(page) or page in SELF_CONTAINED:
         ended = subprocess.run(
             [sys.executable, ROOT / "tests" / "docs_page.py", page],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_ADDRESS": "local"},
             capture_output=True,
             text=True,
         )
