@@ -3,20 +3,19 @@ for random trees, and nothing that is not part of the run changes it: names' ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, note
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
 from helpers import as_lists, through_json
 from shared_processes import shared_processes
-from trees import Key, Tree, begun, build, described, other_order, show
+from trees import Key, Tree, begun, build, described, other_order, packable, show
 
 FEW = 24
 
@@ -27,16 +26,6 @@ def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
     for sample in plan.at(slice(start, stop)):
         out[sample.position - start].append(sample.key)
     return out
-
-
-@contextmanager
-def packable() -> Iterator[None]:
-    """Passes that cannot be packed into as many rows as the first are refused by name: that is told, not lost."""
-    try:
-        yield
-    except ps.errors.DataError as error:
-        assume("pack passes that hold the same documents" not in str(error))
-        raise
 
 
 def delivered(

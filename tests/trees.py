@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from typing import Any, Literal, cast
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -47,6 +49,16 @@ class Spoiled:
 
 def bad(index: int) -> bool:
     return index % 5 == 3
+
+
+@contextmanager
+def packable() -> Iterator[None]:
+    """Skip trees with passes that do not fit into the rows of the first: packing raises an error."""
+    try:
+        yield
+    except ps.DataError as error:
+        assume("pack passes that hold the same documents" not in str(error))
+        raise
 
 
 def documents(n: int, name: str, most: int = 9) -> ps.Dataset:

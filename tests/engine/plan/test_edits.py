@@ -19,7 +19,7 @@ from penstock.engine.mixing import SetWeights
 from penstock.engine.plan import Plan
 from penstock.engine.runtime.cursor import seal
 from penstock.errors import ConfigError, StateError
-from trees import begun, delivered, documents, numbers, trees
+from trees import begun, delivered, documents, numbers, packable, trees
 
 Key = tuple[str, int, int]
 
@@ -425,6 +425,7 @@ def passes_of(ds: Any, state: Any, many: int) -> list[list[Key]]:
     start=st.integers(0, 8), many=st.integers(1, 4),
 )  # fmt: skip
 @examples(40)
+@packable()
 def test_positions_are_left_out_of_a_pass_and_the_later_ones(
     ds: Any, batch: int | None, into: int, lap: int, start: int, many: int
 ) -> None:
