@@ -97,13 +97,15 @@ def limited(limit: str) -> str:
         import resource
         import penstock as ps
 
-        loader = ps.Loader(ps.from_sequence(range(400)).map(lambda x: bytes(1 << 20)), workers=2, executor="processes")
+        data = ps.from_sequence(range(400)).map(lambda x: bytes(1 << 20))
+        with ps.Loader(data, workers=2, executor="processes") as loader:
+            next(iter(loader))  # all that is imported later is there before the limit
         with open("/proc/self/statm") as file:
             memory = int(file.read().split()[0]) * 4096
         files = len(os.listdir("/proc/self/fd")) - 1
         {limit}
         try:
-            list(loader)
+            print(len(list(ps.Loader(data, workers=2, executor="processes"))))
         except (ps.PenstockError, MemoryError) as error:
             print(f"{{type(error).__name__}}: {{error}}", flush=True)
         """
@@ -123,7 +125,7 @@ def test_too_few_descriptors_for_workers_say_what_to_do(more: int) -> None:
     said = limited(f"resource.setrlimit(resource.RLIMIT_NOFILE, (files + {more},) * 2)")
     assert said.startswith(
         "StorageError: worker processes: Too many open files: raise the limit of open files"
-    )
+    ), said
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,6 +174,10 @@ def test_a_node_may_die(cluster: Any) -> None:
                 found.remove_node(nodes.pop(), allow_graceful=False)
                 nodes.append(patiently(lambda: found.add_node(num_cpus=2)))
     assert items == want
+    deadline = time.monotonic() + 120
+    while sum(node["Alive"] for node in ray.nodes()) > 3:  # or later tests get the dead node
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 class Holder:

@@ -84,10 +84,11 @@ class Crew:
             sent = None if values is None else sendable(values).whole()
             task = Sent(self, self._number, self._known.of(job), sent, rows)
         self._post(self._send, task)
+        self.require_open()  # again: a task posted after the end would never finish
         return task
 
     def require_open(self) -> None:
-        """Raise `RuntimeError` where the workers are gone."""
+        """Raise `RuntimeError` after the workers have ended."""
         if self._closed:
             raise RuntimeError("the worker processes are closed")
 
@@ -199,8 +200,10 @@ class Crew:
     def _fail(self, error: BaseException) -> None:
         """End all workers, and fail what is under way."""
         tasks = [task for worker in self._workers for task in worker.tasks.values()]
-        tasks += [about for what, about in self._inbox if what == self._send]
-        self._inbox.clear()
+        while self._inbox:  # to which other threads append
+            what, about = self._inbox.popleft()
+            if what == self._send:
+                tasks.append(about)
         for worker in self._workers:
             self._let_go(worker)
             worker.tasks.clear()  # which know this crew
