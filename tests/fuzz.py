@@ -36,8 +36,8 @@ import penstock as ps
 from damage import Careless
 from penstock.compat.mixtures import convert
 from penstock.engine.base import seams
-from penstock.engine.base.urls import spelled_out, without_secrets
-from penstock.engine.base.yaml import shallow
+from penstock.engine.base.urls import restore_slashes, without_secrets
+from penstock.engine.base.yaml import require_shallow
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
@@ -46,7 +46,7 @@ from penstock.mixture_files.reading import Notes, read_text
 from penstock.sources import index_files, mds, open_files, sidecar, tar, tar_places
 from penstock.sources.braces import braces
 from penstock.sources.example import Examples
-from penstock.sources.litdata_json import nested
+from penstock.sources.litdata_json import decode_value
 from penstock.sources.mds_index import Column, shards_of
 from penstock.sources.records import BROKEN
 from penstock.stores import blocks, stores
@@ -144,7 +144,7 @@ def text(of: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def yaml(data: bytes) -> object:
-    module = shallow(data, "a test")
+    module = require_shallow(data, "a test")
     try:
         return module.safe_load(data)
     except module.YAMLError:
@@ -437,7 +437,9 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 PARSERS: dict[str, Parser] = {
     "tar headers": Parser(members, [archive()]),
-    "pax records": Parser(tar.records, [b"12 path=a.b\n" * 3, b"30 mtime=1700000000.123456789\n"]),
+    "pax records": Parser(
+        tar.parse_pax, [b"12 path=a.b\n" * 3, b"30 mtime=1700000000.123456789\n"]
+    ),
     "tar file": Parser(read_as("x.tar"), [archive()]),
     "tar index": Parser(
         lambda data: tar_places.decode(2, data, 4096),
@@ -466,7 +468,7 @@ PARSERS: dict[str, Parser] = {
     "litdata chunk": Parser(
         beside("index.json", "chunk-0-0.bin", LIT["index.json"]), [LIT["chunk-0-0.bin"]]
     ),
-    "litdata json": Parser(nested, [b"\x00" * 9, bytes(range(40))], (PenstockError, *BROKEN)),
+    "litdata json": Parser(decode_value, [b"\x00" * 9, bytes(range(40))], (PenstockError, *BROKEN)),
     "tfrecord": Parser(
         read_as("x.tfrecord"),
         [
@@ -488,7 +490,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "globs": Parser(text(stores._glob), [b"a/**/[!x]*/{b,c}?.jsonl", b"[a-z]**"]),  # pyright: ignore[reportPrivateUsage]
     "urls": Parser(
-        text(lambda url: (without_secrets(url), spelled_out(url))),
+        text(lambda url: (without_secrets(url), restore_slashes(url))),
         [b"https://me:secret@host/x?a=b#c", b"s3:/bucket/a"],
     ),
     "sizes": Parser(text(blocks.parse_size), [b"200GB", b"1.5 GiB"]),

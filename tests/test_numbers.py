@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.base.tree import collate, join
+from penstock.engine.base.tree import collate, join_batches
 from penstock.tasks.batching import batch_pad_stack, concat_pad
 from penstock.text import Padded
 from penstock.writing.rows import write_rows
@@ -93,7 +93,7 @@ def of_loader(values: list[Any]) -> Any:
 
 
 def of_small_batches(values: list[Any]) -> Any:
-    return join(list(ps.from_sequence(values).batch(2)))
+    return join_batches(list(ps.from_sequence(values).batch(2)))
 
 
 def of_rebatch(values: list[Any]) -> Any:
@@ -300,7 +300,7 @@ def test_an_integer_that_a_float_would_round_is_named() -> None:
 
 
 def test_batches_joined_keep_a_list_a_list() -> None:
-    found = join([{"x": np.arange(2)}, {"x": ["a", None]}])
+    found = join_batches([{"x": np.arange(2)}, {"x": ["a", None]}])
     assert found == {"x": [0, 1, "a", None]}
 
 

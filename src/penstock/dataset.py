@@ -10,13 +10,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from .engine.base.contract import fulfilled
-from .engine.base.hints import guided, no_dataset
-from .engine.base.ints import FAR, places, whole, within_reach
+from .engine.base.contract import require_protocol
+from .engine.base.hints import no_dataset, validated
+from .engine.base.ints import MAX_POSITION, check_indices, check_int, check_position
 from .engine.base.limits import BATCH
-from .engine.base.sized import where_known
+from .engine.base.sized import length_if_known
 from .engine.base.tree import collate as default_collate
-from .engine.base.tree import leading
+from .engine.base.tree import leading_size
 from .engine.graph.batched import Batched, Collated, in_columns
 from .engine.graph.build import name_of
 from .engine.graph.compiled import Compiled
@@ -83,7 +83,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@guided
+@validated
 class Dataset(Shows):
     """An immutable pipeline over samples; every method returns a new dataset.
 
@@ -153,7 +153,7 @@ class Dataset(Shows):
         """
         return Plan(self.compiled, self._with)
 
-    @where_known
+    @length_if_known
     def __len__(self) -> int:
         require_indexed(
             self.flow,
@@ -209,7 +209,7 @@ class Dataset(Shows):
 
     def _positions(self, indices: Indices, call: str) -> Ints:
         """Return the positions of indices; negative indices count from the end."""
-        positions = places(indices, call)
+        positions = check_indices(indices, call)
         if len(positions):
             self._check_bounds(int(positions.min()), int(positions.max()))
         return np.where(positions < 0, positions + (self._size or 0), positions)
@@ -218,7 +218,7 @@ class Dataset(Shows):
         """Raise `IndexError` if the dataset lacks one of the indices."""
         size = self._size
         if size is None:
-            within_reach(highest)
+            check_position(highest)
             if lowest < 0:
                 raise IndexError(f"index {lowest}: an endless dataset has no end to count from")
         elif lowest < -size or highest >= size:
@@ -271,7 +271,7 @@ class Dataset(Shows):
                 f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them"
             )
         if window is not None:
-            window = whole(window, "shuffle(window={})", 1, FAR)
+            window = check_int(window, "shuffle(window={})", 1, MAX_POSITION)
             if why_not(self.flow) is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._seed_of(seed), name)
             return self._with(Reorder(self.flow, WindowShuffle(window), self._seed_of(seed), name))
@@ -281,7 +281,7 @@ class Dataset(Shows):
                 "shuffle(): the dataset is endless; shuffle it before .repeat() or mix"
             )
         if buckets is not None:
-            order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1, FAR))
+            order = BucketShuffle(check_int(buckets, "shuffle(buckets={})", 1, MAX_POSITION))
             return self._with(Reorder(self.flow, order, self._seed_of(seed), name))
         if block is None:
             tell_of_shuffle(self.flow)
@@ -289,9 +289,10 @@ class Dataset(Shows):
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
         rows, window = (
-            whole(number, f"{{}} in shuffle(block={block})", 1, FAR) for number in block
+            check_int(number, f"{{}} in shuffle(block={block})", 1, MAX_POSITION)
+            for number in block
         )
-        whole(rows * window, f"shuffle(block={block}): {{}} rows", 1, FAR)
+        check_int(rows * window, f"shuffle(block={block}): {{}} rows", 1, MAX_POSITION)
         return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._seed_of(seed), name))
 
     def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
@@ -328,7 +329,9 @@ class Dataset(Shows):
         self._require_indexed("reorder()", "reorder before that step")
         name = self._step_name("reorder", name)
         return self._with(
-            Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._seed_of(seed), name)
+            Reorder(
+                self.flow, require_protocol(order, Order, "reorder()"), self._seed_of(seed), name
+            )
         )
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
@@ -345,7 +348,7 @@ class Dataset(Shows):
         >>> list(ps.from_sequence("ab").repeat(2))
         ['a', 'b', 'a', 'b']
         """
-        epochs = None if epochs is None else whole(epochs, "repeat({})", 0)
+        epochs = None if epochs is None else check_int(epochs, "repeat({})", 0)
         if why_not(self.flow) is not None:
             if not reshuffle:
                 require_indexed(
@@ -360,7 +363,7 @@ class Dataset(Shows):
             raise ConfigError("repeat(): the dataset is endless already")
         if self._size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
-        within_reach(self._size, epochs or 1)
+        check_position(self._size, epochs or 1)
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:
@@ -378,13 +381,13 @@ class Dataset(Shows):
         >>> list(ps.from_sequence("ab").repeat_each(3))
         ['a', 'a', 'a', 'b', 'b', 'b']
         """
-        n = whole(n, "repeat_each({})", 1)
+        n = check_int(n, "repeat_each({})", 1)
         require_indexed(
             self.flow,
             "repeat_each()",
             "use .flat_map(lambda sample: [sample] * n), or put it before that step",
         )
-        within_reach(self._size or 0, n)
+        check_position(self._size or 0, n)
         return self._with(Reorder(self.flow, RepeatEach(n)))
 
     def slice(self, *bounds: int | None) -> Dataset:
@@ -414,7 +417,7 @@ class Dataset(Shows):
                 raise ConfigError(
                     "a slice of an endless dataset needs a stop and counts forwards from the start"
                 )
-            within_reach(max(start, stop))
+            check_position(max(start, stop))
             positions = range(start, stop, step)
         else:
             positions = range(size)[bounds]
@@ -518,7 +521,10 @@ class Dataset(Shows):
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
         [[0, 2, 4], [1, 3]]
         """
-        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 0, FAR)
+        index, count = (
+            check_int(index, "shard({}, ...)"),
+            check_int(count, "shard(..., {})", 0, MAX_POSITION),
+        )
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))
@@ -536,7 +542,7 @@ class Dataset(Shows):
         >>> list(ps.from_sequence(range(9)).filter(lambda x: x % 2).limit(3))
         [1, 3, 5]
         """
-        n = whole(n, "limit({})", 0)
+        n = check_int(n, "limit({})", 0)
         if why_not(self.flow) is None:
             return self._sliced(slice(0, n))
         return self._with(Head(self.flow, n))
@@ -557,12 +563,12 @@ class Dataset(Shows):
         >>> list(ps.from_sequence(range(5)).skip(3))
         [3, 4]
         """
-        n = whole(n, "skip({})", 0)
+        n = check_int(n, "skip({})", 0)
         if why_not(self.flow) is not None:
             return self._with(Rest(self.flow, n) if n else self.flow)
         if self._size is not None:
             return self._sliced(slice(n, None))
-        within_reach(n)
+        check_position(n)
         return self._with(Reorder(self.flow, Gap(0, n)))
 
     def concat(self, *others: Dataset) -> Dataset:
@@ -599,7 +605,7 @@ class Dataset(Shows):
         >>> "".join(a.interleave(b, c, width=2))
         'abaacc'
         """
-        rule = Cycle(whole(width, "interleave(width={})", 1))
+        rule = Cycle(check_int(width, "interleave(width={})", 1))
         mix = _mix_by_rule("interleave", (self, *others), rule)
         return self._with(replace(mix, names=tuple(str(i) for i in range(len(mix.flows)))))
 
@@ -661,7 +667,9 @@ class Dataset(Shows):
                 "after it"
             )
         batched_fn = Batched(
-            _function(fn, "map"), whole(batched, "map(batched={})", 1), in_columns(self.flow, "map")
+            _function(fn, "map"),
+            check_int(batched, "map(batched={})", 1),
+            in_columns(self.flow, "map"),
         )
         return self._apply("map", batched_fn)
 
@@ -815,7 +823,7 @@ class Dataset(Shows):
         >>> list(a) == list(b)
         False
         """
-        seed = whole(seed, "seed({})")
+        seed = check_int(seed, "seed({})")
         return Dataset(seeded(self.flow, seed), seed)
 
     # ------------------------------------------------------------ groups
@@ -869,9 +877,9 @@ class Dataset(Shows):
                 "one of the two"
             )
         if n is None:
-            n = whole(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
+            n = check_int(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
         else:
-            n = whole(n, "batch({})", 1, BATCH)
+            n = check_int(n, "batch({})", 1, BATCH)
         stack = None if collate is None else _collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
@@ -892,9 +900,11 @@ class Dataset(Shows):
         >>> [b.tolist() for b in batches]
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
-        n = whole(n, "rebatch({})", 1, BATCH)
+        n = check_int(n, "rebatch({})", 1, BATCH)
         return self._with(
-            Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts)
+            Each(
+                Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), "map", join_parts
+            )
         )
 
     def shuffle_buffer(
@@ -1159,7 +1169,7 @@ class Dataset(Shows):
         name: str | None = None,
     ) -> Dataset:
         sizer = Sizer(_function(size, "size"), by_length=size is len)
-        groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed, name)
+        groups = Hold(self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed, name)
         return self._with(
             Each(with_seed(groups, self._seed), "map", _Values(_function(build, "build")))
         )
@@ -1187,7 +1197,7 @@ class Dataset(Shows):
         return name
 
     def _seed_of(self, seed: int | None) -> int | None:
-        return self._seed if seed is None else whole(seed, "seed={}")
+        return self._seed if seed is None else check_int(seed, "seed={}")
 
     def _require_indexed(self, step: str, remedy: str) -> None:
         require_indexed(self.flow, step, remedy)

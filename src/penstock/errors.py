@@ -110,7 +110,7 @@ def storage_error(error: OSError, what: object) -> StorageError:
 
 
 @contextmanager
-def storage(what: object) -> Generator[None]:
+def convert_storage_errors(what: object) -> Generator[None]:
     """Convert errors of the operating system to `StorageError`s that name `what`.
 
     Args:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .dataset import Dataset, datasets_of
-from .engine.base.contract import fulfilled
+from .engine.base.contract import require_protocol
 from .engine.base.dtypes import TOKENS
-from .engine.base.hints import chosen, guided, no_dataset
-from .engine.base.ints import whole
-from .engine.base.weights import by_name, plain
+from .engine.base.hints import check_choice, no_dataset, validated
+from .engine.base.ints import check_int
+from .engine.base.weights import by_name, json_number
 from .engine.graph.draws import draws_of
 from .engine.graph.history import history
 from .engine.graph.indexed import why_not
@@ -36,7 +36,7 @@ from .sources.tokens import Windows
 from .types import Mixing, Shards, Source
 
 
-@guided
+@validated
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     """Create a dataset from an object with `len` and `[i]`, or with `len` and `read(indices)`.
 
@@ -57,7 +57,7 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     return Dataset(Read(seq if isinstance(seq, Source) else Memory(seq), name or ""))
 
 
-@guided
+@validated
 def from_iterable(
     factory: Callable[[], Iterable[Any]] | Shards,
     name: str | None = None,
@@ -98,7 +98,7 @@ def from_iterable(
     return Dataset(Read(factory, name or ""))
 
 
-@guided
+@validated
 def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None = None) -> Dataset:
     """Create a dataset from a token store: a flat array of tokens and the offsets of documents.
 
@@ -128,7 +128,7 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     return Dataset(Read(store, name or ""))
 
 
-@guided
+@validated
 def read(
     paths: str | Path | Iterable[str | Path],
     format: FormatName | str | Callable[[Path], Any] | None = None,
@@ -193,13 +193,13 @@ def read(
         dtype=dtype,
         eos=eos,
     )
-    chosen(rows, ("dict", "columns"), "read(rows={})")
+    check_choice(rows, ("dict", "columns"), "read(rows={})")
     if rows == "columns":
         source.as_columns = held_as_columns(source)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 
-@guided
+@validated
 def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     """Divide the joined tokens of a store into windows, the samples of nanoGPT and Megatron.
 
@@ -235,11 +235,11 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
         raise ConfigError(f"windows(dtype={dtype!r}): give an integer dtype, such as 'int64'")
     require_ids_fit(leaf, kind, "windows")
     return Dataset(
-        Read(Windows(leaf.source, whole(length, "windows(length={})", 1), kind), leaf.name)
+        Read(Windows(leaf.source, check_int(length, "windows(length={})", 1), kind), leaf.name)
     )
 
 
-@guided
+@validated
 def concat(*datasets: Dataset) -> Dataset:
     """Concatenate datasets, one after the other: `a.concat(b, ...)`.
 
@@ -257,7 +257,7 @@ def concat(*datasets: Dataset) -> Dataset:
     return first.concat(*others)
 
 
-@guided
+@validated
 def zip(*datasets: Dataset) -> Dataset:
     """Zip datasets into tuples of one sample each; the shortest ends a pass: `a.zip(b, ...)`.
 
@@ -275,7 +275,7 @@ def zip(*datasets: Dataset) -> Dataset:
     return first.zip(*others)
 
 
-@guided
+@validated
 def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
     """Interleave datasets, one sample of each in turn: `a.interleave(b, ..., width=width)`.
 
@@ -295,7 +295,7 @@ def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
     return first.interleave(*others, width=width)
 
 
-@guided
+@validated
 def mix(
     datasets: Mapping[str, Dataset],
     weights: Mapping[str, float] | Schedule | None = None,
@@ -350,7 +350,7 @@ def mix(
             )
         if not names:
             raise ConfigError("mix: no inputs; give at least one dataset")
-        return Dataset(Mix(flows, names, By(fulfilled(rule, Mixing, "mix(rule=...)"))))
+        return Dataset(Mix(flows, names, By(require_protocol(rule, Mixing, "mix(rule=...)"))))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping "
@@ -360,13 +360,13 @@ def mix(
         raise ConfigError(
             f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name"
         )
-    chosen(unit, COUNTED, "mix(unit={})")
-    chosen(count, SHARE_OF, "mix(count={})")
+    check_choice(unit, COUNTED, "mix(unit={})")
+    check_choice(count, SHARE_OF, "mix(count={})")
     shares = _sorted_items(weights) if isinstance(weights, Mapping) else weights
-    caps = _sorted_items(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
+    caps = _sorted_items(max_epochs) if isinstance(max_epochs, Mapping) else json_number(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
-    key = whole(seed, "mix(seed={})")
-    weighted = Weighted(shares, key, block, stop, unit, caps, plain(temperature), count=count)
+    key = check_int(seed, "mix(seed={})")
+    weighted = Weighted(shares, key, block, stop, unit, caps, json_number(temperature), count=count)
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
         why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)

@@ -14,11 +14,11 @@ import numpy as np
 
 from .dataset import Dataset
 from .engine.base.cursors import as_int
-from .engine.base.hints import chosen, guided, no_dataset
-from .engine.base.ints import FAR, whole
-from .engine.base.machine import lock, one_thread_at_a_time, process
+from .engine.base.hints import check_choice, no_dataset, validated
+from .engine.base.ints import MAX_POSITION, check_int
+from .engine.base.machine import current_pid, make_lock, one_thread_at_a_time
 from .engine.base.seams import world
-from .engine.base.sized import where_known
+from .engine.base.sized import length_if_known
 from .engine.graph.going import going_on
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.shown import Shown, Shows, attempt, counted
@@ -51,7 +51,7 @@ T = TypeVar("T")
 _GIL = one_thread_at_a_time()
 
 
-@guided
+@validated
 class Loader(Shows):
     """Deliver the items of `iter(ds)`, prefetched by workers and sharded over ranks.
 
@@ -142,10 +142,12 @@ class Loader(Shows):
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise no_dataset("Loader", dataset)
-        workers = whole(workers, "workers={}", 0, FAR)
-        chosen(executor, EXECUTORS, "executor={}")
-        prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
-        epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
+        workers = check_int(workers, "workers={}", 0, MAX_POSITION)
+        check_choice(executor, EXECUTORS, "executor={}")
+        prefetch = None if prefetch is None else check_int(prefetch, "prefetch={}", 1)
+        epoch_length = (
+            None if epoch_length is None else check_int(epoch_length, "epoch_length={}", 1)
+        )
         self._placed = rank is not None
         timeout = None if timeout is None else float(timeout)
         form = form_of(to, device, pin_memory)
@@ -155,7 +157,7 @@ class Loader(Shows):
         self._epoch_length, self._remainder = epoch_length, remainder
         if global_batch_size is not None:
             dataset = _in_global_batches(
-                dataset, whole(global_batch_size, "global_batch_size={}", 1), world_size
+                dataset, check_int(global_batch_size, "global_batch_size={}", 1), world_size
             )
         self._shares_batches = shares_batches(dataset.flow)
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
@@ -173,7 +175,7 @@ class Loader(Shows):
         self._warned, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
         self._taking: Taking | None = None
-        self._lock, self._process = lock(), process()
+        self._lock, self._process = make_lock(), current_pid()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
             self._session = Session(compiled, setting, self._executor)
@@ -186,7 +188,7 @@ class Loader(Shows):
     # ------------------------------------------------------------ a pass
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._placed or process() != self._process:
+        if not self._placed or current_pid() != self._process:
             refuse_copies("iter(loader)")
         if self._session.spread.whole or self._session.ledger.used:
             raise ConfigError(
@@ -206,7 +208,7 @@ class Loader(Shows):
         self._pass = _Pass(self, not needs_checks and _GIL)
         return self._pass
 
-    @where_known
+    @length_if_known
     def __len__(self) -> int:
         """Return the number of items that a `for` over a whole pass delivers on this rank.
 
@@ -245,7 +247,7 @@ class Loader(Shows):
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("the loader is closed; open a new one and load the state into it")
-        if (self._executor or self._copies) and process() != self._process:
+        if (self._executor or self._copies) and current_pid() != self._process:
             raise ConfigError(
                 "the loader was opened before this process was forked, and its workers are in the "
                 "parent process; open a loader in each process"
@@ -433,7 +435,7 @@ class Loader(Shows):
 
     def _seek(self, step: int, counted: bool = True) -> None:
         """Move to a step; with `counted=False`, for random access, the log does not record it."""
-        step = whole(step, "seek({})", 0)
+        step = check_int(step, "seek({})", 0)
 
         def change() -> None:
             session = self._session
@@ -484,7 +486,7 @@ class Loader(Shows):
         ['a', 'c', 'd', 'e']
         """
         with self._locked("lease()"):
-            return self._leasing().lease(whole(k, "lease({})", 1))
+            return self._leasing().lease(check_int(k, "lease({})", 1))
 
     def settle(self, uid: str, settlement: Settlement) -> None:
         """Report the outcome of a leased item.

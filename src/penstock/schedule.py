@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .engine.base.hints import chosen, few, guided, near
+from .engine.base.hints import check_choice, did_you_mean, join_first, validated
 from .engine.base.weights import by_name, check_names, check_weights
 from .errors import ConfigError
 from .types import Ints, Json
@@ -41,7 +41,7 @@ for _n in range(1, 12):
     _SINE.append(-_SINE[-1] / ((2 * _n) * (2 * _n + 1)))
 
 
-@guided
+@validated
 @dataclass(frozen=True)
 class Schedule:
     """Mixture weights as a function of the step; the last weights apply for ever.
@@ -73,7 +73,7 @@ class Schedule:
     stop: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        chosen(self.unit, UNITS, "Schedule(unit={})")
+        check_choice(self.unit, UNITS, "Schedule(unit={})")
         points = [_point(point) for point in _points(self.points)]
         if not points:
             raise ConfigError(
@@ -94,7 +94,7 @@ class Schedule:
             limits = cast("Mapping[str, int]", getattr(self, field) or {})
             for name, step in limits.items():
                 if name not in names:
-                    hint = near(name, names) or f": {few(sorted(names))}"
+                    hint = did_you_mean(name, names) or f": {join_first(sorted(names))}"
                     raise ConfigError(f"{field} names {name!r}, which is not in the schedule{hint}")
                 _step(step, f"{field} of {name!r}")
             object.__setattr__(self, field, by_name(limits))
@@ -439,7 +439,7 @@ def _interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpo
     """Check interpolations; return one for all intervals, or a tuple if they differ."""
     laws = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
     for law in laws:
-        chosen(law, INTERPOLATIONS, "Schedule(interpolation={})")
+        check_choice(law, INTERPOLATIONS, "Schedule(interpolation={})")
     if isinstance(value, list | tuple) and len(laws) != intervals:
         raise ConfigError(
             f"Schedule(interpolation={laws}): {intervals + 1} points have {intervals} intervals "

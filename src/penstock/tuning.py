@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from .dataset import Dataset
-from .engine.base.hints import guided
-from .engine.base.ints import whole
-from .engine.base.machine import resident
+from .engine.base.hints import validated
+from .engine.base.ints import check_int
+from .engine.base.machine import resident_memory
 from .engine.base.seams import world
 from .engine.runtime.executors import ExecutorName
 from .engine.runtime.setting import Setting
@@ -60,7 +60,7 @@ class Choice:
         )
 
 
-@guided
+@validated
 def autotune(
     dataset: Dataset | Callable[..., Loader],
     *,
@@ -102,8 +102,8 @@ def autotune(
     """
     if seconds <= 0:
         raise ConfigError(f"autotune(seconds={seconds}): give more than 0 seconds")
-    limit = whole(max_workers, "autotune(max_workers={})", 1)
-    budget = None if ram_budget is None else whole(ram_budget, "autotune(ram_budget={})", 1)
+    limit = check_int(max_workers, "autotune(max_workers={})", 1)
+    budget = None if ram_budget is None else check_int(ram_budget, "autotune(ram_budget={})", 1)
     make = partial(Loader, dataset) if isinstance(dataset, Dataset) else dataset
     return _Tuning(make, seconds, budget, limit, state).choose()
 
@@ -118,7 +118,7 @@ class _Tuning:
     trials: list[Trial] = field(default_factory=list[Trial])
 
     def __post_init__(self) -> None:
-        self._initial_memory = resident()
+        self._initial_memory = resident_memory()
 
     def choose(self) -> Choice:
         """Run trials, and return the best options."""

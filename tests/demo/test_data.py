@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from penstock.demo.data import LIMIT, PIECE, WrittenSource, build, documented, pieces
+from penstock.demo.data import LIMIT, PIECE, WrittenSource, build, documented_pairs, pieces
 
 SOURCE = '''
 @decorator
@@ -46,7 +46,8 @@ def test_a_text_without_good_places_is_cut_all_the_same() -> None:
 
 def test_signatures_and_docstrings_make_pairs() -> None:
     found = {
-        pair["instruction"]: pair["answer"] for pair in documented(ast.parse(SOURCE).body, "m")
+        pair["instruction"]: pair["answer"]
+        for pair in documented_pairs(ast.parse(SOURCE).body, "m")
     }
     assert found == {
         "What does `m.first(a, *, b=1)` do?": "Add two numbers, or do not.",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.report.page import html, save
-from penstock.report.picture import BANDS, Course, spaced
+from penstock.report.picture import BANDS, Course, spread_labels
 from penstock.report.svg import Strip, drawing
 
 
@@ -72,7 +72,7 @@ def test_many_sources_are_put_together_and_nothing_is_lost() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_labels_keep_their_order_and_their_distance(places: list[float]) -> None:
     asked = np.array(places)
-    got = spaced(asked, 0.05, 1.0)
+    got = spread_labels(asked, 0.05, 1.0)
     order = np.argsort(asked, kind="stable")
     assert (np.diff(got[order]) >= 0.05 - 1e-9).all()
     assert got.max() <= 1.0 + 1e-9

@@ -100,7 +100,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def become() -> None:
         number = next(numbers)
-        monkeypatch.setattr(machine, "process", lambda: number)
+        monkeypatch.setattr(machine, "current_pid", lambda: number)
 
     return become
 
@@ -306,14 +306,14 @@ def test_after_a_minute_the_files_are_looked_at_again(
 ) -> None:
     folder, _ = written(tmp_path / "data")
     open_files(folder)
-    now = machine.clock()
+    now = machine.wall_time()
     for late, stats in (
         (59, catalog._SOME),
         (61, MANY),
         (-5, MANY),
     ):  # a process that compares all files writes the note again
         other()
-        monkeypatch.setattr(machine, "clock", lambda at=now + late: at)
+        monkeypatch.setattr(machine, "wall_time", lambda at=now + late: at)
         store = Counting()
         with seams.pretend(store=store):
             open_files(folder)

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import block, columnar, open_files
-from penstock.sources.rows import check
+from penstock.sources.rows import check_offsets
 from tables import WRITERS, N, arrow_file, arrow_stream, expected, same, table, write
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -272,14 +272,14 @@ def test_columns_that_lead_outside_are_refused() -> None:
         bad.append(pa.Array.from_buffers(pa.list_(pa.string(), 3), 1, [None], children=[bad[0]]))
         for array in bad:
             with pytest.raises(ValueError, match="damaged column: an offset"):
-                check(array)
+                check_offsets(array)
     indices = pa.array([0, None, 5], pa.int8())
     with pytest.raises(ValueError, match="damaged column: an index"):
-        check(pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False))
+        check_offsets(pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False))
     for column in table().combine_chunks().columns:
-        check(column.chunk(0))
-        check(column.chunk(0).slice(10, 5))
-    check(pa.array(["a", "b"], pa.string_view()))
+        check_offsets(column.chunk(0))
+        check_offsets(column.chunk(0).slice(10, 5))
+    check_offsets(pa.array(["a", "b"], pa.string_view()))
 
 
 def test_index_of_reads_headers_only() -> None:

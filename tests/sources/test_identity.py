@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.sources.identity import aside, same_sample, sampled
+from penstock.sources.identity import copy_for_reading, row_digests, same_sample
 from penstock.sources.memory import Memory
 from penstock.types import Ints
 
@@ -26,17 +26,17 @@ def test_few_rows_are_read_the_first_and_the_last_among_them() -> None:
         read.extend(indices.tolist())
         return indices.tolist()
 
-    assert len(sampled(rows, 1_000_000).split()) == 8
+    assert len(row_digests(rows, 1_000_000).split()) == 8
     assert {0, 999_999} <= set(read) and len(set(read)) == 8
-    assert sampled(rows, 0) == "" and len(sampled(rows, 3).split()) == 3
+    assert row_digests(rows, 0) == "" and len(row_digests(rows, 3).split()) == 3
 
 
 def test_a_shuffle_shows() -> None:
     rows = list(range(200))
     other = random.Random(0).sample(rows, 200)
-    assert same_sample(sampled(read_of(rows), 200), sampled(read_of([*rows]), 200))
-    assert same_sample(sampled(read_of(rows), 200), sampled(read_of(other), 200)) is False
-    assert same_sample(sampled(read_of(rows), 200), sampled(read_of(rows), 199)) is False
+    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of([*rows]), 200))
+    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of(other), 200)) is False
+    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of(rows), 199)) is False
 
 
 def test_random_details_are_drawn_alike_and_the_generators_stay_where_they_are() -> None:
@@ -50,7 +50,7 @@ def test_random_details_are_drawn_alike_and_the_generators_stay_where_they_are()
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        found.append(sampled(rows, 50))
+        found.append(row_digests(rows, 50))
         drawn = random.random(), np.random.rand(), float(torch.rand(1))
         random.seed(seed)
         np.random.seed(seed)
@@ -67,7 +67,7 @@ def test_rows_that_fail_or_are_others_each_time_are_not_compared() -> None:
             raise ValueError("a bad row")
         return [float(rng.random())] if indices[0] == 9 else [int(indices[0])]
 
-    one, other = sampled(rows, 10), sampled(rows, 10)
+    one, other = row_digests(rows, 10), row_digests(rows, 10)
     assert one == other and one.split().count("-") == 2
     assert same_sample(one, other)
     assert same_sample("- - -", "- 1 -") is None
@@ -99,7 +99,7 @@ class Closing(Outer):
 
 def test_reading_from_a_copy_leaves_no_trace() -> None:
     rows = Outer()
-    copy = aside(rows)
+    copy = copy_for_reading(rows)
     copy.read()
     copy.file.close()
     assert rows.file is None
@@ -110,7 +110,7 @@ def test_reading_from_a_copy_leaves_no_trace() -> None:
 
 def test_what_has_a_destructor_is_not_copied() -> None:
     rows = Closing()
-    assert aside(rows) is rows
+    assert copy_for_reading(rows) is rows
     assert Closing.closed == 0
 
 
@@ -128,7 +128,7 @@ def test_arrays_and_what_has_an_own_copy_are_not_copied(tmp_path: Any) -> None:
             raise AssertionError("it takes long")
 
     rows = Heavy()
-    copied = aside(rows)
+    copied = copy_for_reading(rows)
     assert copied is not rows and copied.tokens is rows.tokens
     assert type(copied.slow) is Slow
 

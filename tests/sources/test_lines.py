@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, line_index, lines, open_files
-from penstock.sources.sums import of
+from penstock.sources.sums import compute
 
 ROWS = [{"n": number, "text": "wörd \u2028 " * (number % 7)} for number in range(500)]
 
@@ -109,7 +109,9 @@ def test_the_index_is_that_of_a_plain_loop(
     assert offsets.tolist() == [*expected, len(body)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.sources.sums.BLOCK", 8)
-        assert sums.tolist() == [int(of([body[at : at + 8]])[0]) for at in range(0, len(body), 8)]
+        assert sums.tolist() == [
+            int(compute([body[at : at + 8]])[0]) for at in range(0, len(body), 8)
+        ]
 
 
 class tmp_file:

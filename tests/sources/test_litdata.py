@@ -16,7 +16,7 @@ from foreign_formats import LEAVES, each_lit_row, lit_rows, write_litdata
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.litdata import decoder
-from penstock.sources.litdata_json import nested
+from penstock.sources.litdata_json import decode_value
 from penstock.testing.asserts import difference
 
 # What the serializers of litdata 0.2.76 made of these values.
@@ -63,10 +63,10 @@ def test_leaves_of_every_kind(written: str, data: bytes, value: Any) -> None:
 )
 def test_nested_values(data: str, value: Any) -> None:
     whole = bytes.fromhex(data)
-    assert nested(whole) == value
+    assert decode_value(whole) == value
     for cut in range(1, len(whole)):
         with pytest.raises((ValueError, IndexError, struct.error)):
-            nested(whole[:cut])
+            decode_value(whole[:cut])
 
 
 VALUE = st.recursive(
@@ -85,13 +85,13 @@ VALUE = st.recursive(
 @given(VALUE)
 def test_nested_values_of_the_tool(value: Any) -> None:
     serializers: Any = pytest.importorskip("litdata.streaming.serializers")
-    assert not difference(nested(serializers._nested_dumps(value)), value)
+    assert not difference(decode_value(serializers._nested_dumps(value)), value)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     try:
-        nested(data)
+        decode_value(data)
     except (ValueError, IndexError, struct.error, RecursionError):
         return
     assert data

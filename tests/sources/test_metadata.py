@@ -119,9 +119,9 @@ def test_a_folder_of_media_has_no_sample_of_metadata(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"..")
     for name in ("README.md", "Thumbs.db", ".DS_Store", "dataset_info.json"):
         (tmp_path / name).write_text("about")
-    assert [sample["__key__"] for sample in file_samples.folder(tmp_path).read(np.arange(1))] == [
-        "a"
-    ]
+    assert [
+        sample["__key__"] for sample in file_samples.list_folder(tmp_path).read(np.arange(1))
+    ] == ["a"]
 
 
 @pytest.mark.parametrize("pattern", ["", "*"])
@@ -182,7 +182,7 @@ def test_a_glob_that_spells_the_name_of_a_file_reads_it(tmp_path: Path, name: st
 def test_parts_of_loose_samples_that_end_like_metadata_are_kept(tmp_path: Path) -> None:
     for name in ("1.jpg", "1.metadata.json", "1.labels.txt", "1.idx"):
         (tmp_path / name).write_bytes(b"x")
-    assert file_samples.folder(tmp_path).read(np.array([0]))[0].keys() == {
+    assert file_samples.list_folder(tmp_path).read(np.array([0]))[0].keys() == {
         "__key__",
         "jpg",
         "metadata.json",

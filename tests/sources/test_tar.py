@@ -356,7 +356,7 @@ def test_progress_counts_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = write(tmp_path / "x.tar", some(40))
     seen: list[int] = []
     monkeypatch.setattr(Progress, "tell", lambda self, done: seen.append(done))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    tar_index.make(path, path, cache=None)
+    tar_index.ensure(path, path, cache=None)
     assert len(seen) > 5 and seen == sorted(seen) and seen[-1] < path.stat().st_size
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.sources import identity
-from penstock.sources.identity import content, value_digest
+from penstock.sources.identity import memory_digest, value_digest
 
 
 class Color(Enum):
@@ -140,13 +140,13 @@ def test_images_count_by_their_pixels() -> None:
 
 def test_a_list_of_objects_in_another_order_is_another_list() -> None:
     documents = [Document(str(i)) for i in range(100)]
-    assert content(documents) == content([*documents]) != content(documents[::-1])
+    assert memory_digest(documents) == memory_digest([*documents]) != memory_digest(documents[::-1])
 
 
 def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 22)
     documents = [Document(str(i)) for i in range(5_000)]
-    assert content(documents) == content([*documents]) != content(documents[::-1])
+    assert memory_digest(documents) == memory_digest([*documents]) != memory_digest(documents[::-1])
 
 
 _CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.value_digest, [a for a, _ in t.PAIRS]))"
@@ -211,7 +211,7 @@ HIDING = {
 def test_objects_without_public_attributes_in_another_order_are_another_list(kind: str) -> None:
     make = HIDING[kind]
     one, other = ([make(index) for index in range(40)] for _ in range(2))
-    assert content(one) == content(other) != content(other[::-1])
+    assert memory_digest(one) == memory_digest(other) != memory_digest(other[::-1])
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_objects_without_public_attributes_in_another_order_are_another_list(kin
     ],
 )
 def test_another_type_is_another_value(value: Any, other: Any) -> None:
-    assert content([value]) == content([value]) != content([other])
+    assert memory_digest([value]) == memory_digest([value]) != memory_digest([other])
     assert value_digest({"a": value}) != value_digest({"a": other})
 
 
@@ -244,7 +244,7 @@ def test_objects_that_refer_to_each_other_are_spelled_in_bounded_time(kind: Any)
 
     before = time.process_time()
     one, other = graph(), graph()
-    assert content(one) == content(other) != content(other[::-1])
+    assert memory_digest(one) == memory_digest(other) != memory_digest(other[::-1])
     assert time.process_time() - before < 10
 
 
@@ -257,7 +257,7 @@ def test_a_large_item_is_looked_through_whole() -> None:
 def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
     monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
-    original = identity.content
+    original = identity.memory_digest
     monkeypatch.setattr(
         "penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1]
     )
@@ -273,17 +273,17 @@ def test_bytes_that_hold_no_value_do_not_count() -> None:
         rows["a"], rows["b"] = 1, 2
         return rows
 
-    assert content(records(0)) == content(records(7))
+    assert memory_digest(records(0)) == memory_digest(records(7))
     changed = records(0)
     changed["b"][3] = 5
-    assert content(changed) != content(records(0))
+    assert memory_digest(changed) != memory_digest(records(0))
 
     def third(fill: int, number: int = 1) -> Any:
         values = np.frombuffer(bytes([fill]) * 64, np.longdouble).copy()
         values[:] = np.longdouble(number) / 3
         return values
 
-    assert content(third(0)) == content(third(7)) != content(third(0, 2))
+    assert memory_digest(third(0)) == memory_digest(third(7)) != memory_digest(third(0, 2))
 
 
 def test_a_part_that_cannot_be_read_does_not_hide_the_others() -> None:
@@ -398,8 +398,8 @@ class Turns(Sequence[Any]):
     ],
 )
 def test_nothing_that_an_object_holds_hides_the_rest(value: Any, other: Any) -> None:
-    assert content([value]) == content([value])
-    assert content([value]) != content([other])
+    assert memory_digest([value]) == memory_digest([value])
+    assert memory_digest([value]) != memory_digest([other])
 
 
 def test_tables_of_pandas_count_by_names_labels_and_categories() -> None:
@@ -413,7 +413,7 @@ def test_tables_of_pandas_count_by_names_labels_and_categories() -> None:
         (pd.DataFrame({"a": [1]}).rename_axis("a"), pd.DataFrame({"a": [1]}).rename_axis("b")),
         (pd.DataFrame({1: [1]}), pd.DataFrame({"1": [1]})),
     ):
-        assert content([value]) == content([value]) != content([other])
+        assert memory_digest([value]) == memory_digest([value]) != memory_digest([other])
 
 
 class Public(Sealed):
@@ -423,31 +423,35 @@ class Public(Sealed):
 
 
 def test_public_attributes_hide_no_private_ones() -> None:
-    assert content([Public(1)]) == content([Public(1)]) != content([Public(2)])
+    assert memory_digest([Public(1)]) == memory_digest([Public(1)]) != memory_digest([Public(2)])
 
 
 def test_caches_generators_and_hashes_of_objects_do_not_count() -> None:
     read = Filled(1)
     read.words()
     read._hash += 1
-    assert content([read]) == content([Filled(1)])
+    assert memory_digest([read]) == memory_digest([Filled(1)])
 
 
 def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> None:
     attrs, pydantic, torch = map(pytest.importorskip, ("attrs", "pydantic", "torch"))
     sample = attrs.make_class("Sample", ["key", "_body"])
     model = pydantic.create_model("Open", __config__=pydantic.ConfigDict(extra="allow"), key=int)
-    assert content([sample(1, [1])]) == content([sample(1, [1])]) != content([sample(1, [2])])
     assert (
-        content([model(key=1, more=1)])
-        == content([model(key=1, more=1)])
-        != content([model(key=1, more=2)])
+        memory_digest([sample(1, [1])])
+        == memory_digest([sample(1, [1])])
+        != memory_digest([sample(1, [2])])
+    )
+    assert (
+        memory_digest([model(key=1, more=1)])
+        == memory_digest([model(key=1, more=1)])
+        != memory_digest([model(key=1, more=2)])
     )
     empty = torch.empty(2, device="meta")
     assert (
-        content([empty])
-        == content([empty])
-        != content([torch.empty(2, device="meta", dtype=torch.int32)])
+        memory_digest([empty])
+        == memory_digest([empty])
+        != memory_digest([torch.empty(2, device="meta", dtype=torch.int32)])
     )
 
 

@@ -182,7 +182,11 @@ def test_any_letter_may_be_in_a_query(site: servers.Site, clock: Clock) -> None:
 
 def test_a_store_may_say_by_the_clock_when_to_come_back(site: servers.Site, clock: Clock) -> None:
     for after, least, most in (
-        (format_datetime(datetime.fromtimestamp(machine.clock() + 20, UTC), usegmt=True), 15, 20),
+        (
+            format_datetime(datetime.fromtimestamp(machine.wall_time() + 20, UTC), usegmt=True),
+            15,
+            20,
+        ),
         ("Mon, 01 Jan 1990 00:00:00 GMT", 0.1, 0.2),
         ("soon", 0.1, 0.2),
         ("\u00b2", 0.1, 0.2),
@@ -223,7 +227,7 @@ def test_nobody_outside_leads_on_to_our_own_networks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if host == "nobody.example":
-        monkeypatch.setattr(machine, "addresses", lambda host: ["10.11.12.13"])
+        monkeypatch.setattr(machine, "resolve_host", lambda host: ["10.11.12.13"])
     with servers.site(tmp_path / "www") as proxy:  # the way to what lies outside
         proxy.faults = [
             servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, beside, fsspec_client
+from penstock.stores import Stores, fsspec_client, resolve_beside
 from penstock.stores import blocks as module
 from penstock.stores.retries import RetryingClients
 
@@ -115,8 +115,8 @@ def test_a_host_is_told_or_left_out(hosts: dict[str, Any]) -> None:
         assert list(ps.read(f"{place[:-1]}**/{{1..2}}.jsonl")) == rows[1:]
         assert str(next(iter(find(place)))) == f"{place}/0.jsonl"
         assert (
-            beside(f"{place}/m.yaml", "0.jsonl")
-            == beside(f"{place}/e/m.yaml", "../0.jsonl")
+            resolve_beside(f"{place}/m.yaml", "0.jsonl")
+            == resolve_beside(f"{place}/e/m.yaml", "../0.jsonl")
             == f"{place}/0.jsonl"
         )
 

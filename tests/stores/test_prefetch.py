@@ -213,7 +213,7 @@ def test_ranks_of_a_node_list_once(
     site.asked.clear()
     for rank in range(16):
         monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setattr(machine, "process", lambda rank=rank: 1_000_000 + rank)
+        monkeypatch.setattr(machine, "current_pid", lambda rank=rank: 1_000_000 + rank)
         store = Stores(seams.LocalStore())
         with seams.pretend(store=store):
             assert len(ps.read(f"{site.url}/{{0..1}}.jsonl", cache=tmp_path)) == ROWS
@@ -238,7 +238,7 @@ def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WORLD_SIZE", "2")
     with seams.pretend(disk=Fleeting()):
         for process in (1_000_000, 1_000_001):
-            monkeypatch.setattr(machine, "process", lambda process=process: process)
+            monkeypatch.setattr(machine, "current_pid", lambda process=process: process)
             assert (
                 listings.shared_listing(
                     ["s3://a/*"], lambda process=process: asked.append(process) or found

@@ -56,10 +56,10 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as error:
-            from penstock.engine.base.urls import redacted
+            from penstock.engine.base.urls import redact_urls
 
             usage_error: Any = error
-            usage_error.message = redacted(usage_error.message)
+            usage_error.message = redact_urls(usage_error.message)
             raise
 
 
@@ -173,8 +173,8 @@ def index(
     Lines, CSV, tar and token files need an index for random access. Run this once for data that
     many runs read.
     """
-    from penstock.engine.base.hints import chosen
-    from penstock.engine.base.urls import local
+    from penstock.engine.base.hints import check_choice
+    from penstock.engine.base.urls import require_local
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
@@ -182,13 +182,13 @@ def index(
     from penstock.sources.paths import find as find_files
     from penstock.text import Tokenise
 
-    chosen(engine, EXECUTORS, "--engine {}")
+    check_choice(engine, EXECUTORS, "--engine {}")
     map_files = None
     if engine != "inline":
         map_files = partial(
             compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers
         )
-    cache = cache and local(cache).absolute()
+    cache = cache and require_local(cache).absolute()
     options = {
         "dtype": cast("TokenType | None", dtype),
         "eos": eos,

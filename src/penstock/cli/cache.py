@@ -27,10 +27,10 @@ Folder = Annotated[
 
 
 def _blocks(folder: Path | None) -> Blocks:
-    from penstock.stores import home
+    from penstock.stores import default_cache
     from penstock.stores.blocks import Blocks
 
-    return Blocks(home() if folder is None else folder)
+    return Blocks(default_cache() if folder is None else folder)
 
 
 @cache.command()

@@ -34,10 +34,10 @@ _NBSP = "\u00a0"
 
 def mixture_file(text: str) -> Path:
     """Parse the argument MIXTURE: an existing local file, or a URL that is opened later."""
-    from penstock.stores import is_remote, located
+    from penstock.stores import is_remote, parse_location
 
     try:
-        path = located(text)
+        path = parse_location(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
     if is_remote(path) or path.is_file():
@@ -49,10 +49,10 @@ def mixture_file(text: str) -> Path:
 
 def local_path(text: str) -> Path:
     """Parse a local path; reject URLs, which would create a folder named `s3:`."""
-    from penstock.engine.base.urls import local
+    from penstock.engine.base.urls import require_local
 
     try:
-        return local(text)
+        return require_local(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.machine import resident
+from penstock.engine.base.machine import resident_memory
 from penstock.loader import Loader
 
 from .common import print_table, print_text
@@ -90,7 +90,7 @@ class Meter:
         self.documents: Counter[str] | None = (
             None if target.model.pack is None or target.packed else Counter()
         )
-        self.peak = resident()
+        self.peak = resident_memory()
         self._began = monotonic()
 
     def count_step(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
@@ -104,7 +104,7 @@ class Meter:
     def update(self, stats: Mapping[str, Any]) -> None:
         """Take over the counts of `loader.stats()` and measure memory."""
         self.samples, self.waited = dict(stats["samples"]), float(stats["waited_s"])
-        self.peak = max(self.peak, resident())
+        self.peak = max(self.peak, resident_memory())
 
     @property
     def seconds(self) -> float:

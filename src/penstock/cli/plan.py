@@ -72,8 +72,8 @@ def plan(
         from penstock.report.page import save
 
         lines = shares.lines(rows, target.packed)
-        course = shares.course(target, horizon)
-        strip = shares.strip(target, horizon, course.names)
+        course = shares.counts_by_step(target, horizon)
+        strip = shares.stage_marks(target, horizon, course.names)
         save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
     result = {
@@ -335,8 +335,8 @@ def simulate(
         from penstock.report.page import save
 
         lines = shares.lines(rows[1], after.packed)
-        course = shares.course(after, horizon[1])
-        strip = shares.strip(after, horizon[1], course.names)
+        course = shares.counts_by_step(after, horizon[1])
+        strip = shares.stage_marks(after, horizon[1], course.names)
         save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     result = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
@@ -346,7 +346,7 @@ def simulate(
     }
 
     def tell(console: Any) -> None:
-        print_table(console, shares.beside(rows[0], rows[1]))
+        print_table(console, shares.side_by_side(rows[0], rows[1]))
         _remark(console, rows[1], every)
         if out:
             print_text(console, f"picture: {out}")

@@ -60,11 +60,11 @@ def prepare(
 
     The shards are byte-identical for any number of workers and restarts.
     """
-    from penstock.engine.base.hints import chosen
+    from penstock.engine.base.hints import check_choice
     from penstock.engine.graph.shown import counted
     from penstock.writing import write
 
-    chosen(kind, KINDS, "--from {}")
+    check_choice(kind, KINDS, "--from {}")
     executor = parse_executor(engine)
     column_names = None if columns is None else [name.strip() for name in columns.split(",")]
     dataset = _open_dataset(kind, paths, format, column_names, cache, split)
@@ -119,7 +119,7 @@ def _open_dataset(
         raise ConfigError(f"{first}: no such file or folder")
     return _select_columns(
         ps.from_sequence(
-            file_samples.folder(first) if kind == "files" else file_samples.listed(first)
+            file_samples.list_folder(first) if kind == "files" else file_samples.read_list(first)
         ),
         columns,
     )

@@ -57,7 +57,7 @@ def replay(
 
     Exit code 1 if --against holds other samples, or lacks some of the steps.
     """
-    from penstock.engine.base.outputs import output
+    from penstock.engine.base.outputs import open_output
 
     if as_json and out is None and against is None:
         raise ConfigError(
@@ -85,7 +85,7 @@ def replay(
             yield (json.dumps(line, default=_jsonable) + "\n").encode()
 
     if out is not None:
-        with output(out) as file:
+        with open_output(out) as file:
             file.writelines(encoded_lines())
     elif against is None:
         for line in encoded_lines():

@@ -73,13 +73,13 @@ def run(
     """
     from rich.console import Console
 
-    from penstock.engine.base.hints import chosen
+    from penstock.engine.base.hints import check_choice
     from penstock.engine.streams.journal import POLICIES
     from penstock.report.target import open_target
 
     from .live import Meter, live
 
-    chosen(on_error, POLICIES, "--on-error {}")
+    check_choice(on_error, POLICIES, "--on-error {}")
     target = _merge_ranks(open_target(mixture, allow=allow))
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)

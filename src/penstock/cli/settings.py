@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from yaml import safe_load
 
-from penstock.engine.base.hints import few, near
+from penstock.engine.base.hints import did_you_mean, join_first
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile, read_model
 from penstock.mixture_files.write import text_of, tree_of
@@ -119,7 +119,7 @@ def _child(tree: object, name: str, text: str) -> Any:
         names = {str(key): key for key in table}
         if name in names:
             return table[names[name]]
-        hint = near(name, names) or f"; there are {few(names)}"
+        hint = did_you_mean(name, names) or f"; there are {join_first(names)}"
         raise ConfigError(f"--set {text}: there is no key {name!r}{hint}")
     items: list[Any] = cast("list[Any]", tree) if isinstance(tree, list) else []
     for number, item in enumerate(items, 1):
@@ -154,7 +154,7 @@ def _parse_numbers(
         if not sign:
             raise ConfigError(f"{option} {text}: write NAME=NUMBER")
         if name not in known:
-            hint = near(name, known) or f"; it has {few(known)}"
+            hint = did_you_mean(name, known) or f"; it has {join_first(known)}"
             kind = "source or group" if groups else "source"
             raise ConfigError(f"{option} {text}: the mixture has no {kind} {name!r}{hint}")
         try:

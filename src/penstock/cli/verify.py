@@ -34,10 +34,10 @@ Workers = Annotated[
 
 def parse_executor(name: str) -> ExecutorName:
     """Return the executor of this name, or raise `ConfigError`."""
-    from penstock.engine.base.hints import chosen
+    from penstock.engine.base.hints import check_choice
     from penstock.engine.runtime.executors import EXECUTORS
 
-    chosen(name, EXECUTORS, "--engine {}")
+    check_choice(name, EXECUTORS, "--engine {}")
     return cast("ExecutorName", name)
 
 

@@ -131,10 +131,10 @@ def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
                 tree = ast.parse(text)
         except SyntaxError:
             continue
-        yield from documented(tree.body, module)
+        yield from documented_pairs(tree.body, module)
 
 
-def documented(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
+def documented_pairs(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
     """Yield a pair for every function, method and class with a docstring."""
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -145,7 +145,7 @@ def documented(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
             call = full if isinstance(node, ast.ClassDef) else f"{full}({ast.unparse(node.args)})"
             yield {"instruction": f"What does `{call}` do?", "answer": answer}
         if isinstance(node, ast.ClassDef):
-            yield from documented(node.body, full)
+            yield from documented_pairs(node.body, full)
 
 
 # ---------------------------------------------------------------- writing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.engine.base.ints import distinct
+from penstock.engine.base.ints import distinct_values
 from penstock.report import Row, Target, shares
 from penstock.report.page import html, pictures
 from penstock.report.picture import Course
@@ -27,7 +27,7 @@ def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str
     counts = np.concatenate(
         [np.zeros((1, len(names)), np.int64), np.cumsum(delivered_tokens, axis=0)]
     )
-    steps = distinct(
+    steps = distinct_values(
         np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64)
     )
     sizes = [target.all_tokens[name] for name in names]
@@ -43,8 +43,8 @@ def write(
     proof: Sequence[str],
 ) -> None:
     """Write the report."""
-    planned = shares.course(target, int(run.steps[-1]))
-    strip = shares.strip(target, int(run.steps[-1]), planned.names)
+    planned = shares.counts_by_step(target, int(run.steps[-1]))
+    strip = shares.stage_marks(target, int(run.steps[-1]), planned.names)
     listed = "\n".join(answers.step_in_words())
     checked = (
         f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of "

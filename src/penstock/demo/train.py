@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.engine.base.machine import resident
+from penstock.engine.base.machine import resident_memory
 
 from .journal import Record, write
 from .pipeline import MIXTURE, SOURCES
@@ -38,7 +38,7 @@ def digest(batch: Batch, keys: Sequence[Key]) -> str:
     return sha256.hexdigest()
 
 
-def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
+def count_by_source(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
     """Return samples that begin in the batch, and tokens, by source.
 
     A split document began in an earlier batch.
@@ -87,7 +87,12 @@ def train(
                 write(
                     journal,
                     Record(
-                        step, digest(batch, keys), keys, *counted(batch, keys), seconds, resident()
+                        step,
+                        digest(batch, keys),
+                        keys,
+                        *count_by_source(batch, keys),
+                        seconds,
+                        resident_memory(),
                     ),
                 )
                 time.sleep(STEP)

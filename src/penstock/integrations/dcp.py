@@ -18,7 +18,7 @@ from ..engine.runtime.cursor import unseal
 from ..engine.runtime.saves import Savable
 from ..engine.runtime.states import OnMismatch, ranks_differ, stand_of
 from ..errors import ConfigError, StateError, missing_extra
-from .trainers import gathered, require_one_step
+from .trainers import gather_objects, require_one_step
 
 _KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
@@ -78,7 +78,7 @@ class LoaderState:
         if self._pending_keys:
             return {key: _PendingState() for key in self._pending_keys}
         state, run = self._run.state_dict(), self._run
-        positions = gathered(stand_of(unseal(state)), self._group)
+        positions = gather_objects(stand_of(unseal(state)), self._group)
         differs = ranks_differ(state, run.world_size) or (run.world_size > 1 and positions is None)
         key = f"penstock-rank-{run.rank}-of-{run.world_size}" if differs else "penstock"
         try:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dataset import Dataset
-from ..engine.base.dtypes import narrowed
+from ..engine.base.dtypes import cast_array
 from ..engine.runtime.executors import ExecutorName
 from ..errors import ConfigError, DataError
 from ..loader import Loader
@@ -124,7 +124,7 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
 
 def _int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int32]:
     try:
-        return narrowed(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
+        return cast_array(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
     except OverflowError as error:
         raise DataError(f"{name!r} does not fit into int32, which MaxText takes: {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.machine import lock
+from ..engine.base.machine import make_lock
 from ..errors import ConfigError, missing_extra
 from ..loader import Loader
 
@@ -50,7 +50,7 @@ class TensorFlowData:
         self._tf = _tensorflow()
         self._loader, self._prefetch, self._then = loader, prefetch, then
         self._spec = _spec_of_next(self._tf, loader) if spec is None else spec
-        self._lock, self._run = lock(), 0
+        self._lock, self._run = make_lock(), 0
         self._in_flight = deque[Callable[[], dict[str, Any]]]()  # states after the items in flight
         self._last: Callable[[], dict[str, Any]] | None = None
 

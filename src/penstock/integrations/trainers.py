@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..engine.base.sized import where_known
+from ..engine.base.sized import length_if_known
 from ..engine.graph.ends import endless
 from ..engine.runtime.cursor import unseal
 from ..engine.runtime.session import Session
@@ -37,7 +37,7 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     1
     """
     differ = ranks_differ(state, ranks)
-    reports = gathered([differ, stand_of(unseal(state))])
+    reports = gather_objects([differ, stand_of(unseal(state))])
     if reports is None and differ:
         raise ConfigError(
             "every rank has its own state (lanes, a journal, leases), and torch.distributed, "
@@ -47,7 +47,7 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     require_one_step([position for _, position in reports or []], ranks)
     if reports is None or not any(differ for differ, _ in reports):
         return [state]
-    states = gathered(state) or []
+    states = gather_objects(state) or []
     return list({json.dumps(rank_state): rank_state for rank_state in states}.values())
 
 
@@ -68,7 +68,7 @@ def require_one_step(positions: Sequence[Mapping[str, Any]], ranks: int) -> None
     )
 
 
-def gathered(value: Any, group: Any = None) -> list[Any] | None:
+def gather_objects(value: Any, group: Any = None) -> list[Any] | None:
     """Gather an object from every process of torch.distributed (collective call).
 
     Args:
@@ -78,7 +78,7 @@ def gathered(value: Any, group: Any = None) -> list[Any] | None:
     Returns:
         One object per process; None if torch.distributed is not initialised.
 
-    >>> gathered({"step": 5}) is None
+    >>> gather_objects({"step": 5}) is None
     True
     """
     distributed = sys.modules.get("torch.distributed")
@@ -212,7 +212,7 @@ class EvalLoader:
         self.loader.load_state_dict(self._initial_state)
         return iter(self.loader)
 
-    @where_known
+    @length_if_known
     def __len__(self) -> int:
         return len(self.loader)
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..engine.base.seams import world
 from ..engine.base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
-from ..stores import is_remote, located
+from ..stores import is_remote, parse_location
 
 _BLOCK = 1 << 18  # bytes read at a time
 
@@ -156,9 +156,9 @@ def _read_error(path: str, error: OSError) -> PenstockError:
 def _join(path: str | Path, root: str | Path | None) -> str:
     """Join a path or URL with its root; `Path` would drop a slash of a URL."""
     if is_remote(path) or (root is None and is_url(str(path))):
-        return str(located(path))
+        return str(parse_location(path))
     if root is not None and is_remote(root) and not Path(path).is_absolute():
-        return str(located(f"{str(root).rstrip('/')}/{path}"))
+        return str(parse_location(f"{str(root).rstrip('/')}/{path}"))
     return str(Path(path) if root is None else Path(root) / path)
 
 

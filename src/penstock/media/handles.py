@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.machine import lock, process
+from ..engine.base.machine import current_pid, make_lock
 from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, sample_errors
 from .claims import check_size, samples_of_ogg
@@ -354,7 +354,7 @@ class _ForkSafeLock:
         self._locks: dict[int, AbstractContextManager[Any]] = {}
 
     def run(self, function: Callable[[], Any]) -> Any:
-        with self._locks.setdefault(process(), lock()):
+        with self._locks.setdefault(current_pid(), make_lock()):
             return function()
 
 

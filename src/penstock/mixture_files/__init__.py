@@ -11,12 +11,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..dataset import Dataset
-from ..engine.base.hints import chosen, guided, no_dataset
-from ..engine.base.urls import local
-from ..errors import ConfigError, storage
+from ..engine.base.hints import check_choice, no_dataset, validated
+from ..engine.base.urls import require_local
+from ..errors import ConfigError, convert_storage_errors
 from ..stores import display_path
 from .build import build
-from .check import parse, parsed
+from .check import parse, parse_tree
 from .keys import schema
 from .lint import lint
 from .model import (
@@ -32,7 +32,7 @@ from .model import (
     Stage,
     Tokenising,
 )
-from .reading import GRANTS, Grant, Notes, Problem, granted, read_text
+from .reading import GRANTS, Grant, Notes, Problem, check_rights, read_text
 from .unbuild import model_of
 from .write import text_of, tree_of, write
 
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-@guided
+@validated
 def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = ()) -> Dataset:
     r"""Load the dataset that a mixture file describes (see the page "Mixture files").
 
@@ -83,7 +83,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     >>> sorted(row["x"] for row in ps.load(folder / "mixture.yaml"))
     [1, 2]
     """
-    chosen(part, PARTS, "load(part={})")
+    check_choice(part, PARTS, "load(part={})")
     model, problems = read_model(path, allow)
     if model is None or _errors(problems):
         raise ConfigError(format_problems(_errors(lint(path, allow=allow))))
@@ -92,7 +92,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
             f"{display_path(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
         )
     try:
-        with storage(display_path(path)):
+        with convert_storage_errors(display_path(path)):
             return build(model)
     except ConfigError as error:
         errors = _errors(lint(path, allow=allow))
@@ -101,7 +101,7 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
         ) from error
 
 
-@guided
+@validated
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     r"""Write a mixture file that loads to an equal dataset: same samples, same fingerprint.
 
@@ -123,7 +123,7 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     """
     if not isinstance(mixture, Dataset | MixtureFile):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise no_dataset("dump", mixture)
-    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, local(path))
+    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, require_local(path))
 
 
 def _errors(problems: list[Problem]) -> list[Problem]:
@@ -139,7 +139,7 @@ def read_model(
         The description, as complete as the problems allow (None if the file cannot be read), and
         the problems in the order of lines.
     """
-    notes = Notes(allow=granted(allow))
+    notes = Notes(allow=check_rights(allow))
     model = parse(path, notes)
     return model, sorted(notes.problems)
 
@@ -158,7 +158,7 @@ def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
     """
     notes = Notes()
     tree = read_text(text_of(tree_of(model, Path(path).absolute().parent)), str(path), notes)
-    if tree is not None and parsed(tree, Path(path), notes) != model and not notes.problems:
+    if tree is not None and parse_tree(tree, Path(path), notes) != model and not notes.problems:
         return [Problem(str(path), 1, "", "error", "the file would load as another mixture")]
     return sorted(notes.problems)
 

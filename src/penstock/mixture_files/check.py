@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.base.hints import near
-from ..stores import beside, is_remote, located
+from ..engine.base.hints import did_you_mean
+from ..stores import is_remote, parse_location, resolve_beside
 from .keys import MIXTURE, NESTED, SOURCE
-from .kinds import INVALID, shown
+from .kinds import INVALID, format_node
 from .model import (
     SHARES,
     Batching,
@@ -27,8 +27,8 @@ from .model import (
 from .reading import (
     Node,
     Notes,
-    dotted,
     has_include_cycle,
+    join_key,
     read_included,
     resolve_included,
     scalar_of,
@@ -51,12 +51,12 @@ _FILES_ONLY = (
 
 def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
     """Read the description of a file as far as possible; add its problems to `notes`."""
-    path = located(path)
+    path = parse_location(path)
     tree = read_included(path, notes)
-    return None if tree is None else parsed(tree, path, notes)
+    return None if tree is None else parse_tree(tree, path, notes)
 
 
-def parsed(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
+def parse_tree(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
     """Return the description of a tree that was read from a file, or would be written to one."""
     return _Check(notes).mixture(tree, "", (path.resolve(),))
 
@@ -76,7 +76,7 @@ class _Check:
         marks = {"": tree, **cast("dict[str, Node]", tree.value)}
         source_nodes = cast("dict[str, Node]", given.pop("sources", {}))
         entries = [
-            self.source(name, node, dotted(at, f"sources.{name}"), chain)
+            self.source(name, node, join_key(at, f"sources.{name}"), chain)
             for name, node in source_nodes.items()
         ]
         given.pop("include", None)
@@ -85,13 +85,13 @@ class _Check:
             sources=tuple(source for source in entries if source is not None),
             stages=tuple(Stage(**stage) for stage in given.pop("stages", ())),
             schedule=self.schedule(given.pop("schedule", None)),
-            shuffle=self.shuffle(given.pop("shuffle", None), tree, dotted(at, "shuffle")),
+            shuffle=self.shuffle(given.pop("shuffle", None), tree, join_key(at, "shuffle")),
             tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
             split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=self.batch(given.pop("batch", None), given.pop("global_batch_size", None), marks),
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
-            cache=self.cache(given.pop("cache", None), marks.get("cache"), dotted(at, "cache")),
+            cache=self.cache(given.pop("cache", None), marks.get("cache"), join_key(at, "cache")),
             exclude=self.exclude(given.pop("exclude", None), marks.get("exclude")),
             marks=marks,
             **given,
@@ -120,19 +120,19 @@ class _Check:
             for key in (key for key in _FILES_ONLY if key in marks):
                 error(
                     marks[key],
-                    dotted(at, key),
+                    join_key(at, key),
                     f"{key} applies to sources of files; move it into the nested mixture",
                 )
-            inner = self.inner(given.pop("mixture"), dotted(at, "mixture"), chain)
+            inner = self.inner(given.pop("mixture"), join_key(at, "mixture"), chain)
         start, stop = given.get("start"), given.get("stop")
         if stop is not None and stop <= (start or 0):
             error(
                 marks["stop"],
-                dotted(at, "stop"),
+                join_key(at, "stop"),
                 f"it stops at {stop} and starts at {start or 0}, so it is never read",
             )
         if len(set(given.get("columns", ()))) != len(given.get("columns", ())):
-            error(marks["columns"], dotted(at, "columns"), "a column is named twice")
+            error(marks["columns"], join_key(at, "columns"), "a column is named twice")
         bounds = given.get("slice")
         if (
             bounds
@@ -142,24 +142,24 @@ class _Check:
         ):
             error(
                 marks["slice"],
-                dotted(at, "slice"),
+                join_key(at, "slice"),
                 f"the step must be a whole number of at least 1, not {bounds[2]}",
             )
             del given["slice"]
         if "path" in given:
-            paths = tuple(beside(marks["path"].file, path) for path in given.pop("path"))
+            paths = tuple(resolve_beside(marks["path"].file, path) for path in given.pop("path"))
             if all(
-                self.notes.permits_path(path, marks["path"], dotted(at, "path")) for path in paths
+                self.notes.permits_path(path, marks["path"], join_key(at, "path")) for path in paths
             ):
                 given["path"] = paths
-        shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
+        shuffle = self.shuffle(given.pop("shuffle", None), node, join_key(at, "shuffle"))
         tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
         split = given.pop("split", None)
         if isinstance(split, dict):
             if inner is not None:
                 error(
                     marks["split"],
-                    dotted(at, "split"),
+                    join_key(at, "split"),
                     "split applies to sources of files; move it into the nested mixture",
                 )
             split = self.split(cast("dict[str, Any]", split))
@@ -174,7 +174,9 @@ class _Check:
             return self.mixture(node, at, chain, nested=True)
         if not isinstance(node.value, str):
             self.notes.error(
-                node, at, f"expected a mixture file or the settings of a mixture, not {shown(node)}"
+                node,
+                at,
+                f"expected a mixture file or the settings of a mixture, not {format_node(node)}",
             )
             return None
         if (path := resolve_included(node, at, self.notes)) is None or has_include_cycle(
@@ -237,18 +239,18 @@ class _Check:
             or not self.notes.permits("cache", node, at, "keep a cache on this machine")
         ):
             return None
-        return path if is_remote(node.file) else beside(node.file, path)
+        return path if is_remote(node.file) else resolve_beside(node.file, path)
 
     def exclude(self, path: str | None, node: Node | None) -> str | None:
         if path is None or node is None:
             return None
-        absolute = beside(node.file, path)
+        absolute = resolve_beside(node.file, path)
         return absolute if self.notes.permits_path(absolute, node, "exclude") else None
 
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
-        absolute = beside(node.file, given["tokenizer"])
+        absolute = resolve_beside(node.file, given["tokenizer"])
         on_hub = _HUB.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
         requested = absolute if absolute.endswith(".json") else given["tokenizer"]
         if not on_hub and not self.notes.permits_path(requested, node, "tokenise.tokenizer"):
@@ -294,7 +296,7 @@ class _Check:
         if model.temperature is not None and points:
             error(
                 marks["temperature"],
-                dotted(at, "temperature"),
+                join_key(at, "temperature"),
                 "the schedule defines the weights: remove one of them",
             )
         if points or model.temperature is not None:
@@ -306,7 +308,7 @@ class _Check:
             for source, key in given:
                 error(
                     source.marks[key],
-                    dotted(at, f"sources.{source.name}.{key}"),
+                    join_key(at, f"sources.{source.name}.{key}"),
                     f"{reason}: remove one of them",
                 )
         elif given and len(given) < len(model.sources) and not model.stages:
@@ -315,11 +317,11 @@ class _Check:
                 if not source.shares and source.group in grouped and not set(source.marks) - _KNOWN:
                     error(
                         source.marks[""],
-                        dotted(at, f"sources.{source.name}"),
+                        join_key(at, f"sources.{source.name}"),
                         "the source has no weight, but others have one",
                     )
         elif model.sources and not model.stages and all(source.zero for source in model.sources):
-            error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
+            error(marks.get("sources", marks[""]), join_key(at, "sources"), "all weights are 0")
         if points:
             self.points(model, dict(points), at)
         kinds = {
@@ -330,16 +332,16 @@ class _Check:
         if len(kinds) == 2 and model.run is None:
             error(
                 marks[""],
-                dotted(at, "horizon"),
+                join_key(at, "horizon"),
                 "some sources have a weight, others an amount: add a horizon",
             )
 
     def groups(self, model: MixtureFile, at: str) -> None:
         groups, error = model.groups or {}, self.notes.error
         for source in model.sources:
-            here = dotted(at, f"sources.{source.name}")
+            here = join_key(at, f"sources.{source.name}")
             if source.group is not None and source.group not in groups:
-                known = near(source.group, groups) or (
+                known = did_you_mean(source.group, groups) or (
                     f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
@@ -356,7 +358,7 @@ class _Check:
                     )
         for name in groups:
             here, mark = (
-                dotted(at, f"groups.{name}"),
+                join_key(at, f"groups.{name}"),
                 cast("dict[str, Node]", model.marks["groups"].value)[name],
             )
             if name in model.names:
@@ -370,18 +372,18 @@ class _Check:
         for name in model.group_max_epochs or {}:
             if name not in groups:
                 mark = cast("dict[str, Node]", model.marks["group_max_epochs"].value)[name]
-                known = near(name, groups) or (
+                known = did_you_mean(name, groups) or (
                     f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
                     mark,
-                    dotted(at, f"group_max_epochs.{name}"),
+                    join_key(at, f"group_max_epochs.{name}"),
                     f"there is no group {name!r}{known}",
                 )
         if groups and model.schedule and model.schedule.points:
             error(
                 model.marks["groups"],
-                dotted(at, "groups"),
+                join_key(at, "groups"),
                 "the schedule defines the weights: remove one of them",
             )
 
@@ -393,7 +395,7 @@ class _Check:
         if model.schedule is not None:
             error(
                 model.marks["schedule"],
-                dotted(at, "schedule"),
+                join_key(at, "schedule"),
                 "the stages define the weights: remove one of them",
             )
         for source in model.sources:
@@ -401,17 +403,17 @@ class _Check:
                 if key in source.marks:
                     error(
                         source.marks[key],
-                        dotted(at, f"sources.{source.name}.{key}"),
+                        join_key(at, f"sources.{source.name}.{key}"),
                         "stages and start/stop exclude each other: express it with stages",
                     )
         known = {*model.names, *(model.groups or ())}
         for number, (stage, mark) in enumerate(zip(model.stages, nodes, strict=True)):
-            here = dotted(at, f"stages[{number}]")
+            here = join_key(at, f"stages[{number}]")
             for name in sorted(set(stage.weights) - known):
                 error(
                     mark,
                     f"{here}.weights.{name}",
-                    f"there is no source or group {name!r}{near(name, known)}",
+                    f"there is no source or group {name!r}{did_you_mean(name, known)}",
                 )
             if stage.until is None and number + 1 < len(nodes):
                 error(mark, here, "until is missing: only the last stage may omit it")
@@ -436,13 +438,13 @@ class _Check:
     def point(
         self, model: MixtureFile, name: str, node: Node, weights: Mapping[str, float], at: str
     ) -> None:
-        here, mark = dotted(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
+        here, mark = join_key(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
         for source in weights:
             if source not in model.names:
                 self.notes.error(
                     mark[source],
-                    dotted(here, source),
-                    f"there is no source {source!r}{near(source, model.names)}",
+                    join_key(here, source),
+                    f"there is no source {source!r}{did_you_mean(source, model.names)}",
                 )
         if missing := [source for source in model.names if source not in weights]:
             self.notes.error(

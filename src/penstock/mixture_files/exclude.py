@@ -11,13 +11,13 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..engine.base import seams
-from ..engine.base.hints import few, near
-from ..engine.base.ints import FAR, distinct
+from ..engine.base.hints import did_you_mean, join_first
+from ..engine.base.ints import MAX_POSITION, distinct_values
 from ..engine.base.limits import KEYS_FILE
 from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut
-from ..errors import ConfigError, storage
-from ..stores import located
+from ..errors import ConfigError, convert_storage_errors
+from ..stores import parse_location
 from ..types import Ints
 from .model import MixtureFile
 
@@ -28,7 +28,7 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
     `Loader.keys()` returns keys of the second form.
     """
     try:
-        with storage(path):
+        with convert_storage_errors(path):
             text = seams.read_within(str(path), KEYS_FILE).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file (UTF-8): {error}") from None
@@ -40,7 +40,12 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
             index = rest[-1]
         except (ValueError, TypeError, IndexError, RecursionError):
             source, rest, index = None, [], None
-        if type(source) is not str or type(index) is not int or len(rest) > 2 or abs(index) >= FAR:
+        if (
+            type(source) is not str
+            or type(index) is not int
+            or len(rest) > 2
+            or abs(index) >= MAX_POSITION
+        ):
             raise ConfigError(
                 f'{path}, line {number}: {line[:60]!r} is not a key; write ["SOURCE", INDEX]'
             )
@@ -53,13 +58,13 @@ def excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
     if model.exclude is None:
         return {}
     by_source = dict[str, list[int]]()
-    for source, index in read_keys(located(model.exclude)):
+    for source, index in read_keys(parse_location(model.exclude)):
         by_source.setdefault(source, []).append(index)
     names = [name for name, _ in model.leaves()]
     if unknown := sorted(set(by_source) - set(names)):
-        known = near(unknown[0], names) or f"; there are {few(names)}"
-        raise ConfigError(f"exclude: {model.exclude} names {few(unknown)}{known}")
-    return {name: distinct(np.asarray(rows, np.int64)) for name, rows in by_source.items()}
+        known = did_you_mean(unknown[0], names) or f"; there are {join_first(names)}"
+        raise ConfigError(f"exclude: {model.exclude} names {join_first(unknown)}{known}")
+    return {name: distinct_values(np.asarray(rows, np.int64)) for name, rows in by_source.items()}
 
 
 def exclude_rows(ds: Dataset, rows: Ints) -> Dataset:

@@ -13,7 +13,7 @@ from ..sources import catalog, outlined, sidecar
 from ..sources.columnar import Arrow
 from ..sources.kinds import Made, kinds_of
 from ..sources.lru import LRUCache, SharedCaches
-from ..sources.rows import arrow
+from ..sources.rows import import_arrow
 
 _LINE = 64 << 10  # bytes to read for the first line of a file
 
@@ -77,8 +77,8 @@ def read_footers(
             rows, columns = rows + len(file), columns or list(file.columns)
             continue
         try:
-            footer: Any = arrow("pyarrow.parquet").read_metadata(str(path))
-        except (arrow().ArrowException, ValueError) as error:
+            footer: Any = import_arrow("pyarrow.parquet").read_metadata(str(path))
+        except (import_arrow().ArrowException, ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
         rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
         groups += footer.num_row_groups
@@ -98,8 +98,8 @@ def list_dtype(path: Path, kind: str, column: str | None) -> str | None:
         types = Arrow(path, columns=None, shared=_shared()).types
     else:
         try:
-            schema: Any = arrow("pyarrow.parquet").read_schema(str(path))
-        except (arrow().ArrowException, ValueError) as error:
+            schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
+        except (import_arrow().ArrowException, ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
         types = kinds_of(schema, schema.names)
     column_type = types.get(column)

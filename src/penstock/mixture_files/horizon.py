@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.base.ints import FAR
+from ..engine.base.ints import MAX_POSITION
 from ..engine.graph.indexed import lengths_known
 from ..engine.graph.lengths import mean_length
 from ..errors import ConfigError
@@ -81,7 +81,7 @@ def _limit(ds: Dataset, count: int) -> Dataset:
 
     An unlimited dataset keeps a new order in every pass.
     """
-    if count > FAR:
+    if count > MAX_POSITION:
         raise ConfigError(
             f"the horizon is {count:,} samples, more than the maximum of 2^62; shorten it"
         )

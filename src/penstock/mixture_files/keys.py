@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..engine.base.ints import FAR
+from ..engine.base.ints import MAX_POSITION
 from ..engine.base.limits import BATCH as BATCH_SIZE
 from ..engine.base.limits import NUMBER, RANKS
 from ..engine.graph.halves import SPLITS
@@ -33,14 +33,14 @@ from .kinds import (
     Section,
     Table,
     Text,
-    shown,
+    format_node,
 )
 from .model import PARTS, Place
 from .reading import Node, Notes
 
-COUNT = Number(whole=True, least=0, most=FAR)
-SIZE = Number(whole=True, least=1, most=FAR)
-_ROW = Number(whole=True, least=-FAR, most=FAR, null=True)
+COUNT = Number(whole=True, least=0, most=MAX_POSITION)
+SIZE = Number(whole=True, least=1, most=MAX_POSITION)
+_ROW = Number(whole=True, least=-MAX_POSITION, most=MAX_POSITION, null=True)
 _ROWS = Number(whole=True, least=1, most=BATCH_SIZE)
 _RANKS = Number(whole=True, least=1, most=RANKS)
 
@@ -86,7 +86,7 @@ class Bound:
             return _ROW.read(node, at, notes)
         if Fraction(node.value.rstrip(" %")) <= 100:
             return node.value
-        notes.error(node, at, f"expected at most 100%, not {shown(node)}")
+        notes.error(node, at, f"expected at most 100%, not {format_node(node)}")
         return INVALID
 
     def schema(self) -> Schema:
@@ -105,7 +105,9 @@ class Percent:
             fraction_of(node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value, at)
         except ConfigError:
             notes.error(
-                node, at, f"expected a share such as 0.5% or a number of rows, not {shown(node)}"
+                node,
+                at,
+                f"expected a share such as 0.5% or a number of rows, not {format_node(node)}",
             )
             return INVALID
         return node.value
@@ -300,7 +302,7 @@ class Position:
         notes.error(
             node,
             at,
-            f"expected a position such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}",
+            f"expected a position such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {format_node(node)}",
         )
         return INVALID
 

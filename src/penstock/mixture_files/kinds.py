@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..engine.base.hints import near
-from ..engine.base.ints import FAR
+from ..engine.base.hints import did_you_mean
+from ..engine.base.ints import MAX_POSITION
 from ..engine.base.limits import NUMBER, PROBLEMS
-from .reading import Node, Notes, Scalar, dotted, scalar_of
+from .reading import Node, Notes, Scalar, join_key, scalar_of
 
 Schema = dict[str, Any]
 
@@ -50,11 +50,13 @@ class Text:
         if self.choices and node.value not in self.choices:
             known = ", ".join(self.choices)
             notes.error(
-                node, at, f"{shown(node)} is not one of {known}{near(node.value, self.choices)}"
+                node,
+                at,
+                f"{format_node(node)} is not one of {known}{did_you_mean(node.value, self.choices)}",
             )
             return INVALID
         if not isinstance(node.value, str):
-            notes.error(node, at, f"expected a text, not {shown(node)}")
+            notes.error(node, at, f"expected a text, not {format_node(node)}")
             return INVALID
         return node.value
 
@@ -81,7 +83,7 @@ class Number:
         if value is None and self.null:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
-            notes.error(node, at, f"expected {self._expected(value)}, not {shown(node)}")
+            notes.error(node, at, f"expected {self._expected(value)}, not {format_node(node)}")
             return INVALID
         return int(value) if self.whole else value
 
@@ -98,7 +100,9 @@ class Number:
         parts = [f"at least {self.least:g}" if self.least is not None else ""]
         large = isinstance(value, int | float) and self.most is not None and value > self.most
         parts += [
-            f"at most {self.most:g}" if self.most is not None and (large or self.most < FAR) else ""
+            f"at most {self.most:g}"
+            if self.most is not None and (large or self.most < MAX_POSITION)
+            else ""
         ]
         parts += [f"above {self.above:g}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
@@ -137,7 +141,7 @@ class Flag:
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, bool):
             return node.value
-        notes.error(node, at, f"expected true or false, not {shown(node)}")
+        notes.error(node, at, f"expected true or false, not {format_node(node)}")
         return INVALID
 
     def schema(self) -> Schema:
@@ -150,7 +154,7 @@ class Plain:
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if isinstance(node.value, dict | tuple):
-            notes.error(node, at, f"expected one value, not {shown(node)}")
+            notes.error(node, at, f"expected one value, not {format_node(node)}")
             return INVALID
         return node.value
 
@@ -169,7 +173,7 @@ class Items:
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         nodes = node.value if isinstance(node.value, tuple) else (node,) if self.one else None
         if nodes is None or isinstance(node.value, dict):
-            notes.error(node, at, f"expected a list, not {shown(node)}")
+            notes.error(node, at, f"expected a list, not {format_node(node)}")
             return INVALID
         if not nodes or (self.most and len(nodes) > self.most):
             notes.error(
@@ -203,7 +207,7 @@ class Table:
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
-            notes.error(node, at, f"expected names with values, not {shown(node)}")
+            notes.error(node, at, f"expected names with values, not {format_node(node)}")
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
@@ -211,12 +215,12 @@ class Table:
             ):
                 notes.error(
                     child,
-                    dotted(at, name),
+                    join_key(at, name),
                     f"expected a whole number of at least 0, not {name[:_SHOWN]!r}",
                 )
                 return INVALID
         values = {
-            name: read_node(self.of, child, dotted(at, name), notes)
+            name: read_node(self.of, child, join_key(at, name), notes)
             for name, child in node.value.items()
         }
         return INVALID if INVALID in values.values() else values
@@ -232,7 +236,7 @@ class Table:
 
 
 def _in_reach(value: Scalar) -> bool:
-    return isinstance(value, int | float) and value <= FAR
+    return isinstance(value, int | float) and value <= MAX_POSITION
 
 
 @dataclass(frozen=True)
@@ -280,16 +284,16 @@ class Section:
             notes.error(
                 node,
                 at,
-                f"expected settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}",
+                f"expected settings by name ({', '.join(key.name for key in self.keys)}), not {format_node(node)}",
             )
             return INVALID
         known = {key.name: key for key in self.keys}
         values: dict[str, Any] = {}
         for name, child in node.value.items():
-            key_path = dotted(at, name)
+            key_path = join_key(at, name)
             if name not in known:
                 few_problems = len(notes.problems) < PROBLEMS
-                hint = near(name, known) if few_problems else ""
+                hint = did_you_mean(name, known) if few_problems else ""
                 notes.error(
                     child, key_path, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
                 )
@@ -318,7 +322,7 @@ class Section:
         return {"description": self.doc, **definition}
 
 
-def shown(node: Node) -> str:
+def format_node(node: Node) -> str:
     """Format a node for a message."""
     if isinstance(node.value, dict):
         return "names with values"

@@ -14,23 +14,23 @@ from pathlib import Path
 import numpy as np
 
 from ..engine.base.dtypes import TOKENS
-from ..engine.base.hints import near
-from ..engine.base.urls import redacted
+from ..engine.base.hints import did_you_mean
+from ..engine.base.urls import redact_urls
 from ..engine.graph.tokens import said_of
 from ..engine.orders import fraction_of
-from ..errors import ConfigError, PenstockError, StorageError, storage
+from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
 from ..sources import of_its_own
-from ..sources.folders import part
+from ..sources.folders import find_split
 from ..sources.paths import find, one_format
 from ..sources.plugins import plugin_format
 from ..sources.tokens.forms import Ids, form_of
-from ..stores import located
+from ..stores import parse_location
 from .build import ENDS, build, schedule_of, token_of, tokenizers_of
 from .check import parse
 from .footers import RowGroups, count_indexed_lines, first_row_columns, list_dtype, read_footers
 from .model import MixtureFile, SourceEntry
 from .readers import Readers
-from .reading import Node, Notes, Problem, granted
+from .reading import Node, Notes, Problem, check_rights
 from .stages import stage_schedule
 
 MOST_EPOCHS = 4.0
@@ -69,18 +69,18 @@ def lint(
     Returns:
         The problems.
     """
-    notes = Notes(allow=granted(allow))
+    notes = Notes(allow=check_rights(allow))
     model = parse(path, notes)
     if model is not None:
         linter = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
         try:
-            with storage(path):
+            with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
                 linter.check_special_tokens(model)
                 linter.check_dtypes(model)
                 linter.check_build(model)
         except StorageError as error:
-            notes.problems.append(Problem(str(path), 1, "", "error", redacted(str(error))))
+            notes.problems.append(Problem(str(path), 1, "", "error", redact_urls(str(error))))
     return sorted(set(notes.problems))
 
 
@@ -301,7 +301,7 @@ class _Lint:
                 return None
             split = source.split if isinstance(source.split, str) else None
             paths = find(
-                source.path if split is None else [part(one, split) for one in source.path]
+                source.path if split is None else [find_split(one, split) for one in source.path]
             )
             file_format = one_format(paths, source.format)
         except PenstockError as error:
@@ -399,7 +399,7 @@ class _Lint:
         for key, column in asked:
             if column not in has:
                 message = form.format(
-                    column=column, near=near(column, has), has=", ".join(has[:20])
+                    column=column, near=did_you_mean(column, has), has=", ".join(has[:20])
                 )
                 note(_node_of(source, key), f"{at}.{key}", message)
 
@@ -411,7 +411,7 @@ class _Lint:
             else (model.tokenise, model.marks, "tokenise")
         )
         if tokenise and "tokenise" in marks and tokenise.tokenizer.endswith(".json"):
-            if not located(tokenise.tokenizer).is_file():
+            if not parse_location(tokenise.tokenizer).is_file():
                 message = f"there is no tokenizer file {tokenise.tokenizer!r}"
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", message)
 
@@ -462,7 +462,7 @@ class _Lint:
 
         Tokenizers on a hub are not downloaded.
         """
-        if all(located(name).is_file() for name in tokenizers_of(model)):
+        if all(parse_location(name).is_file() for name in tokenizers_of(model)):
             for option in ENDS:
                 try:
                     token_of((model.pack or {}).get(option), model, option)

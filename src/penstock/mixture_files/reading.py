@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base import machine, seams
-from ..engine.base.hints import chosen
+from ..engine.base.hints import check_choice
 from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
-from ..engine.base.urls import redacted, scheme_of
-from ..engine.base.yaml import shallow
-from ..errors import ConfigError, StorageError, storage
-from ..stores import beside, is_remote, located
+from ..engine.base.urls import redact_urls, scheme_of
+from ..engine.base.yaml import require_shallow
+from ..errors import ConfigError, StorageError, convert_storage_errors
+from ..stores import is_remote, parse_location, resolve_beside
 
 Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
@@ -116,22 +116,22 @@ class Notes:
     def _add(self, node: Node, key: str, severity: str, message: str) -> None:
         """Add a problem; messages quote the file, so passwords in URLs are redacted."""
         self.problems.append(
-            Problem(node.file, node.line, redacted(key), severity, redacted(message))
+            Problem(node.file, node.line, redact_urls(key), severity, redact_urls(message))
         )
 
 
-def granted(allow: Collection[str]) -> frozenset[str]:
+def check_rights(allow: Collection[str]) -> frozenset[str]:
     """Return the rights that a caller allows, or raise `ConfigError` for an unknown name."""
     try:
         names = (allow,) if isinstance(allow, str) else tuple(allow)
     except TypeError:
         raise ConfigError(f"allow={allow!r}: pass a list of names ({', '.join(GRANTS)})") from None
     for name in names:
-        chosen(name, GRANTS, "allow=[{}]")
+        check_choice(name, GRANTS, "allow=[{}]")
     return frozenset(names)
 
 
-def dotted(at: str, name: str) -> str:
+def join_key(at: str, name: str) -> str:
     """Join a key and the name of a child."""
     return f"{at}.{name}" if at else name
 
@@ -168,7 +168,7 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
 def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Node | None:
     """Parse a text; problems name it `file`."""
     try:
-        yaml = shallow(text, "reading mixture files")
+        yaml = require_shallow(text, "reading mixture files")
     except ValueError as error:
         notes.problems.append(Problem(file, 1, "", "error", str(error)))
         return None
@@ -196,7 +196,7 @@ def substitute_variables(text: str, notes: Notes, node: Node, key: str) -> str:
             return "${"
         if not notes.permits("env", node, key, f"read the environment variable {name}"):
             return ""
-        value = machine.environment(name)
+        value = machine.environment_variable(name)
         if value is None and default is None:
             notes.error(
                 node,
@@ -280,11 +280,11 @@ class _Tree:
             if name in children:
                 self.notes.error(
                     position,
-                    dotted(key, name),
+                    join_key(key, name),
                     f"{name!r} appears twice, first on line {children[name].line}",
                 )
                 continue
-            children[name] = self.node(value, dotted(key, name), depth + 1, line)
+            children[name] = self.node(value, join_key(key, name), depth + 1, line)
         return {**merged, **children}
 
     def scalar(self, node: Any, key: str, made: Node) -> Scalar:
@@ -330,10 +330,10 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
 def resolve_included(node: Node, key: str, notes: Notes) -> Path | None:
     """Return the existing mixture file that a node names, or note an error."""
     try:
-        path = beside(node.file, str(node.value))
+        path = resolve_beside(node.file, str(node.value))
         if not notes.permits_path(path, node, key):
             return None
-        with storage(target := located(path)):
+        with convert_storage_errors(target := parse_location(path)):
             if target.is_file():
                 target.resolve(strict=True)
                 return target

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..dataset import Dataset
 from ..engine.base.tree import collate
-from ..engine.base.urls import local
+from ..engine.base.urls import require_local
 from ..engine.graph.build import Builder, name_of
 from ..engine.graph.indexed import counted_for
 from ..engine.graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
@@ -23,7 +23,7 @@ from ..engine.packing import PackedBatches, Packing
 from ..errors import ConfigError
 from ..schedule import Schedule
 from ..sources import Chain, Selected
-from ..stores import located
+from ..stores import parse_location
 from ..text import Tokenise
 from .build import build
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising
@@ -225,8 +225,8 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             f"dump: {at}: a mixture file names files, but this source is a {kind}: write its rows to "
             "files first"
         )
-    caches.add(None if arguments.cache is None else str(local(arguments.cache).absolute()))
-    paths = tuple(str(located(path).absolute()) for path in arguments.paths)
+    caches.add(None if arguments.cache is None else str(require_local(arguments.cache).absolute()))
+    paths = tuple(str(parse_location(path).absolute()) for path in arguments.paths)
     if flow.name != name:
         settings["label"] = flow.name
     return {

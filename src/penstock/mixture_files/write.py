@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..engine.base.outputs import output
+from ..engine.base.outputs import open_output
 from ..errors import missing_extra
 from .model import (
     Batching,
@@ -40,7 +40,7 @@ def write(model: MixtureFile, path: Path) -> None:
     """
     folder = path.absolute().parent
     text = text_of(tree_of(model, folder))
-    with output(path) as file:
+    with open_output(path) as file:
         file.write(text.encode())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.engine.base.urls import redacted
+from penstock.engine.base.urls import redact_urls
 from penstock.mixture_files.model import MixtureFile
 from penstock.mixture_files.write import tree_of
 
@@ -74,6 +74,6 @@ def _value_text(value: Any) -> str:
         text = (
             f"{value:,}"
             if isinstance(value, int) and not isinstance(value, bool)
-            else redacted(str(value))
+            else redact_urls(str(value))
         )
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."

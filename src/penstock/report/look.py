@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.hints import few, near
+from penstock.engine.base.hints import did_you_mean, join_first
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import key_of
 from penstock.engine.ops.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
-from penstock.sources.identity import content
+from penstock.sources.identity import memory_digest
 from penstock.sources.row_files import SampleKeys, row_files_of
 from penstock.types import Ints, is_source
 
@@ -59,7 +59,7 @@ def _search(target: Target, source: str | None, matches: Matches) -> Iterator[tu
     names = target.plan.sources
     if source is not None and source not in names:
         raise ConfigError(
-            f"no source {source!r}{near(source, names) or f'; the mixture has {few(names)}'}"
+            f"no source {source!r}{did_you_mean(source, names) or f'; the mixture has {join_first(names)}'}"
         )
     for leaf in target.leaves:
         if source in (None, leaf.name) and is_source(leaf.source):
@@ -108,7 +108,8 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
     """
     names = _Identities(by)
     first_sources, second_sources = (
-        [(leaf, *names.of(leaf, rows)) for leaf, rows in drawn(target)] for target in (one, two)
+        [(leaf, *names.of(leaf, rows)) for leaf, rows in iter_sources(target)]
+        for target in (one, two)
     )
     found = list[Leak]()
     for here, index, name in first_sources:
@@ -127,7 +128,7 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
     return sorted(found, key=lambda leak: -leak.documents)
 
 
-def drawn(target: Target) -> Iterator[tuple[Leaf, Ints]]:
+def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
     """Yield every indexed source with the rows that its mixture may deliver."""
     for leaf in target.leaves:
         if is_source(leaf.source):
@@ -203,14 +204,14 @@ class _Identities:
             here.source.read(np.asarray([a])),
             there.source.read(np.asarray([b])),
         )
-        return content([_content_of(first_row[0])]) == content(
+        return memory_digest([_content_of(first_row[0])]) == memory_digest(
             [_content_of(second_row[0])]
         ) and len(repr(first_row)) == len(repr(second_row))
 
 
 def _digests(values: Sequence[Any]) -> Words:
     return np.asarray(
-        [int(content([_content_of(value)]) or "0", 16) for value in values], np.uint64
+        [int(memory_digest([_content_of(value)]) or "0", 16) for value in values], np.uint64
     )
 
 

@@ -99,7 +99,7 @@ def draw(course: Course, title: str) -> Any:
         axes.set_xlim(course.steps[0], course.steps[-1])
         for step, _ in course.marks:
             axes.axvline(step, color="#444", linewidth=0.9, linestyle=(0, (2, 2)))
-    below.xaxis.set_major_formatter(ticker.FuncFormatter(short))
+    below.xaxis.set_major_formatter(ticker.FuncFormatter(format_number))
     below.set_xlabel("step")
     return figure
 
@@ -199,7 +199,9 @@ def _labels(
     top: float,
 ) -> None:
     """Write labels at the right edge; move them apart if they overlap."""
-    for label, y, colour in zip(labels, spaced(places, gap, top).tolist(), colours, strict=True):
+    for label, y, colour in zip(
+        labels, spread_labels(places, gap, top).tolist(), colours, strict=True
+    ):
         axes.annotate(
             label,
             (x, y),
@@ -213,12 +215,12 @@ def _labels(
         )
 
 
-def spaced(places: Floats, gap: float, top: float) -> Floats:
+def spread_labels(places: Floats, gap: float, top: float) -> Floats:
     """Return positions at least `gap` apart and at most `top`, close to the given ones.
 
-    >>> spaced(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
+    >>> spread_labels(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
     [0.0, 0.5, 0.1]
-    >>> spaced(np.array([1.0, 0.98]), 0.1, 1.0).tolist()
+    >>> spread_labels(np.array([1.0, 0.98]), 0.1, 1.0).tolist()
     [1.0, 0.9]
     """
     order = np.argsort(places, kind="stable")
@@ -233,10 +235,10 @@ def _epochs_text(epochs: float) -> str:
     return f"{epochs:.2f} x" if epochs < 10 else f"{epochs:,.0f} x"
 
 
-def short(value: float, _: Any = None) -> str:
+def format_number(value: float, _: Any = None) -> str:
     """Format a number with a unit prefix.
 
-    >>> short(5_000), short(1.5e12), short(12)
+    >>> format_number(5_000), format_number(1.5e12), format_number(12)
     ('5 k', '1.5 T', '12')
     """
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.engine.base.ints import distinct
+from penstock.engine.base.ints import distinct_values
 from penstock.engine.graph.tokens import said_of
 from penstock.engine.plan import PackedShares
 
@@ -195,7 +195,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
     return made
 
 
-def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
+def side_by_side(one: Sequence[Row], two: Sequence[Row]) -> Table:
     """Return two plans of the same sources as one table."""
     from rich.table import Table
 
@@ -216,7 +216,7 @@ def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
     return made
 
 
-def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
+def stage_marks(target: Target, steps: int, names: Sequence[str]) -> Strip:
     """Return stages, first repeats and ends of sources, for a picture."""
     from .svg import Strip
 
@@ -233,11 +233,11 @@ def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
     return Strip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
 
 
-def course(target: Target, steps: int) -> Course:
+def counts_by_step(target: Target, steps: int) -> Course:
     """Return the counts along the run, in samples or in tokens of packed rows."""
     from .picture import Course
 
-    grid = distinct(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
+    grid = distinct_values(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
     unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
     marks = list[tuple[int, str]]()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.engine.base.random import hash64
 from penstock.engine.base.seams import world
-from penstock.sources.identity import content
+from penstock.sources.identity import memory_digest
 from penstock.sources.row_files import RowFiles, row_files_of
 from penstock.types import Ints, is_source
 
@@ -147,6 +147,6 @@ def _copies(source: RowFiles) -> Ints | None:
         name: object = path.resolve()
         if sizes.count(size) > 1:
             ends = (world.store.read(str(path), at, _PIECE) for at in (0, max(0, size - _PIECE)))
-            name = (size, *(content(piece) for piece in ends))
+            name = (size, *(memory_digest(piece) for piece in ends))
         first_copies[place] = first.setdefault(name, place)
     return first_copies

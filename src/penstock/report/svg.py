@@ -9,7 +9,7 @@ from io import StringIO
 
 import numpy as np
 
-from .picture import BANDS, COLOURS, OTHERS, Course, Floats, shade, short, spaced
+from .picture import BANDS, COLOURS, OTHERS, Course, Floats, format_number, shade, spread_labels
 
 PANEL_HEIGHT = 300  # of the panel of shares
 _ROW, _LINE = 18, 15  # heights of a row of the strip, and of a label
@@ -150,7 +150,7 @@ class _Drawing:
     def _axis(self, y: float) -> None:
         for step in _ticks(self.first, self.last, max(3, self.wide // 110)):
             self._line(self._x(step), y, self._x(step), y + 4)
-            self._text(self._x(step), y + 17, short(step), "dim", "middle")
+            self._text(self._x(step), y + 17, format_number(step), "dim", "middle")
         self._text(self.left + self.wide, y + 32, f"step, of {self.last:,}", "dim", "end")
 
     def _shares(self, top: float, tall: float) -> None:
@@ -178,7 +178,7 @@ class _Drawing:
                 self._shape("polygon", f'class="band" points="{points}" fill="{fill}"', tooltip)
         ends = [(float(edges[-1, a]), float(edges[-1, b])) for a, b in self._bounds()]
         middles = np.asarray([(a + b) / 2 for a, b in ends])
-        places = spaced(middles, _LINE / tall, 1 - _LINE / tall / 2)
+        places = spread_labels(middles, _LINE / tall, 1 - _LINE / tall / 2)
         for (name, _, colour), (a, b), y in zip(
             self._colours(), ends, places.tolist(), strict=True
         ):
@@ -306,7 +306,7 @@ class _Drawing:
             )
             self._shape("polyline", line_of, tooltip)
         ends = np.asarray([float(line[-1]) / top_epochs for line in lines])
-        places: Floats = spaced(ends, _LINE / tall, 1.0)
+        places: Floats = spread_labels(ends, _LINE / tall, 1.0)
         for (name, _, colour), line, y in zip(known, lines, places.tolist(), strict=True):
             at = top + tall * (1 - y)
             self._swatch(at, colour)

@@ -15,8 +15,8 @@ from .target import Target
 
 def report(target: Target, steps: int) -> str:
     """Return the page: the plan as picture and table, remarks, the fingerprint and the file."""
-    rows, course = shares.rows(target, steps), shares.course(target, steps)
-    strip = shares.strip(target, steps, course.names)
+    rows, course = shares.rows(target, steps), shares.counts_by_step(target, steps)
+    strip = shares.stage_marks(target, steps, course.names)
     noted = remarks(rows)
     facts = [
         ("run", f"{steps:,} {target.unit}s, {sum(row.samples for row in rows):,} samples"),

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
-from ..engine.base.urls import local, spellable
+from ..engine.base.urls import encodable_path, require_local
 from ..errors import ConfigError
 from ..stores import Stores, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
@@ -27,10 +27,10 @@ from .lines import Offsets
 from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
-from .opener import SUMMED, Opener, alike
+from .opener import SUMMED, Opener, require_same_columns
 from .paths import TABLES, TokenType, find, one_format, prefetch_stats
 from .plugins import plugin_format
-from .saved_dataset import is_saved_dataset, token_column, written
+from .saved_dataset import is_saved_dataset, read_saved, token_column
 from .select import Selected, Where, select
 from .sizes import lengths_of
 from .tokens import Ids, is_cache, lengths_of_files, open_cache, require_same_dtype
@@ -116,12 +116,12 @@ def open_files(
 @contextlib.contextmanager
 def _listing_once(cache: str | Path | None) -> Generator[None]:
     """List stores once within a block, and cache what is found."""
-    cache_root = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
+    cache_root = cache if cache is not None else machine.environment_variable("PENSTOCK_CACHE")
     list_once = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
     with (
         contextlib.nullcontext()
         if list_once is None
-        else list_once(None if cache_root is None else str(local(cache_root)))
+        else list_once(None if cache_root is None else str(require_local(cache_root)))
     ):
         yield
 
@@ -177,7 +177,7 @@ def _given(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
             f"read({'[...]' if is_list else invalid[0]}): {invalid[0]} is no path; {remedy}"
         )
     for path in given:
-        spellable(path)
+        encodable_path(path)
     return given
 
 
@@ -206,13 +206,13 @@ def _open(
         )
         return open_cache(given[0], cache)
     bare_column = None
-    if (saved := written(given) if format is None and split is None else None) is not None:
+    if (saved := read_saved(given) if format is None and split is None else None) is not None:
         files_found, format_name, lengths = saved.files, saved.format, lengths or saved.lengths
         bare_column = saved.bare if columns is None else None
         columns = columns or saved.columns
     else:
         files_found = find(
-            given if split is None else [folders.part(path, split) for path in given]
+            given if split is None else [folders.find_split(path, split) for path in given]
         )
         format_name = one_format(files_found, format)
         lengths = lengths or token_column(files_found, format_name)
@@ -234,7 +234,7 @@ def _open(
                 "where= does not support Zarr arrays, whose chunks may change unnoticed: use "
                 ".filter(...)"
             )
-        files_found = folders.whole(files_found)
+        files_found = folders.all_files(files_found)
         outline = outline._replace(stats=[sidecar.stat(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = Chain(
@@ -281,7 +281,9 @@ def _files(
     @cache
     def types() -> csv.Types | None:
         return (
-            csv.settled(paths, opener.cache, rebuild) if kind == "csv" and len(paths) > 1 else None
+            csv.merge_column_types(paths, opener.cache, rebuild)
+            if kind == "csv" and len(paths) > 1
+            else None
         )
 
     opener_of_many, unified = opener._replace(some=len(paths) > 1), Unified()
@@ -295,7 +297,9 @@ def _files(
         if kind == "tokens":
             require_same_dtype(file, first_file[0], paths[0], path)
         in_order = reader._replace(columns=first_file[0].columns, types=types())
-        return alike(file, first_file[0], paths[0], path, kinds_seen) or in_order(path)
+        return require_same_columns(file, first_file[0], paths[0], path, kinds_seen) or in_order(
+            path
+        )
 
     def settled() -> Any:
         if opener.columns is not None and unified.lacks(opener.columns):
@@ -317,7 +321,7 @@ def _files(
                 for file, path in zip(files, paths, strict=True)
             ]
         return files, outline_of(files, paths)
-    facts = catalog.of(
+    facts = catalog.load(
         paths, opener.catalog_kind(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
     )
     if kind in TABLES and opener.bare is None:

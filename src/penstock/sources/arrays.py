@@ -139,8 +139,8 @@ class Arrays:
     def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:
         stop = min(start + rows, self._rows)
         # The process is part of the key: a forked child must not use the parent's open arrays.
-        key = ("open", self._path, name, machine.process())
-        with named(self._path, name):
+        key = ("open", self._path, name, machine.current_pid())
+        with name_errors(self._path, name):
             node = self._shared.files.get(key, lambda: (1, self._open_array(name)))
             if self._check_unchanged is not None:
                 self._check_unchanged(name, node, start, stop)
@@ -157,7 +157,7 @@ def open_hdf5(request: OpenRequest, /) -> Arrays:
     """Open an HDF5 file; its columns are its arrays, those of groups by their path."""
     path, columns, data = request.path, request.columns, request.data
     _module("h5py", "hdf5", path)
-    with named(path), _file(data) as file:
+    with name_errors(path), _file(data) as file:
         arrays = dict(_datasets(file, "", columns, path))
     return Arrays(path, arrays, partial(_dataset, data), columns=columns, shared=request.shared)
 
@@ -254,7 +254,7 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
     for name in ("zarr.json", ".zarray"):
         for metadata in sorted(path.parent.rglob(name)):
             _refuse_pickles(metadata)
-    with named(path):
+    with name_errors(path):
         root: Any = zarr.open(str(path.parent), mode="r")
         if isinstance(root, zarr.Array):
             nodes: dict[str, Any] = {ALONE: root}
@@ -275,7 +275,7 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    stats = [sidecar.stat(file) for file in folders.whole([path])]
+    stats = [sidecar.stat(file) for file in folders.all_files([path])]
     newest = Stat(0, *(max(getattr(stat, field) for stat in stats) for field in Stat._fields[1:]))
     complete = frozenset(name for name, array in arrays.items() if not array.missing)
     check = partial(_require_unchanged_chunks, path, newest, complete)
@@ -361,7 +361,7 @@ def _module(name: str, extra: str, path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def named(path: Path, name: str = "") -> Generator[None]:
+def name_errors(path: Path, name: str = "") -> Generator[None]:
     """Convert the errors of a format's package to errors that name the file and the array."""
     try:
         yield

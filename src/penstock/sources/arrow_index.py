@@ -166,7 +166,7 @@ def _vector(header: memoryview, table: int, field: int) -> Vector:
     return Vector(start + 4, struct.unpack_from("<I", header, start)[0])
 
 
-def plausible(view: memoryview, start: int, stop: int, header: int, table: int) -> None:
+def require_plausible(view: memoryview, start: int, stop: int, header: int, table: int) -> None:
     """Raise if a compressed buffer claims a larger size than its codec can produce."""
     header_bytes = view[header:start]
     compression = _slot(header_bytes, table, 3)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Ints
-from .rows import arrow, numpy_dtype
+from .rows import import_arrow, numpy_dtype
 
 _UNKNOWN, _UNSUPPORTED = -1, -2
 _WIDTHS = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}
@@ -46,11 +46,11 @@ class ArrowTake:
                 column = self._column(data, number, field.type, batches, rows)
             if column is None:
                 pairs = zip(batches.tolist(), rows.tolist(), strict=True)
-                column = arrow().concat_arrays(
+                column = import_arrow().concat_arrays(
                     [self._open_batch(n).column(number).slice(row, 1) for n, row in pairs]
                 )
             columns.append(column)
-        return arrow().RecordBatch.from_arrays(columns, schema=self._schema)
+        return import_arrow().RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _locate(self, batch: int) -> None:
         base, size = self._mapped().address, self._mapped().size
@@ -63,7 +63,7 @@ class ArrowTake:
     def _column(
         self, data: npt.NDArray[np.uint8], field: int, arrow_type: Any, batches: Ints, rows: Ints
     ) -> Any:
-        pa, value_offsets = arrow(), self._values[field, batches]
+        pa, value_offsets = import_arrow(), self._values[field, batches]
         if (width := _WIDTHS.get(str(arrow_type)) or _list_offset_width(arrow_type)) is None:
             dtype = numpy_dtype(arrow_type)
             size = dtype.itemsize
@@ -92,7 +92,7 @@ class ArrowTake:
 
 
 def _list_offset_width(kind: Any) -> int | None:
-    types = arrow("pyarrow.types")
+    types = import_arrow("pyarrow.types")
     return 4 if types.is_list(kind) else 8 if types.is_large_list(kind) else None
 
 
@@ -137,5 +137,5 @@ def _within(buffer: Any, base: int, size: int) -> int:
 
 
 def _is_number(kind: Any) -> bool:
-    types = arrow("pyarrow.types")
+    types = import_arrow("pyarrow.types")
     return types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)

@@ -14,7 +14,7 @@ from ..engine.base.columnar import Columnar, Stack
 from ..engine.base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints
-from .rows import arrow, column_values, numbers_in_lists, rows_of, together
+from .rows import column_values, import_arrow, join_batches, numbers_in_lists, rows_of
 
 FEW = 8
 """Rows per part up to which concatenating before conversion is faster."""
@@ -37,7 +37,7 @@ class Columns(Mapping[str, Any]):
 
     Numbers without nulls are read-only NumPy arrays of their stored type, without a copy if possible.
     Other columns are lists of the values that samples have. A column is converted on first access;
-    `arrow` is the `pyarrow.RecordBatch` of all columns.
+    `import_arrow` is the `pyarrow.RecordBatch` of all columns.
 
     >>> import pyarrow as pa
     >>> columns = Columns(pa.RecordBatch.from_pydict({"x": [1, 2], "text": ["a", "b"]}))
@@ -59,7 +59,7 @@ class Columns(Mapping[str, Any]):
                     f"a sample has {', '.join(row)}, another one {', '.join(rows[0])}: name "
                     "columns=[...]"
                 )
-        return cls(arrow().RecordBatch.from_pylist(list(rows)))
+        return cls(import_arrow().RecordBatch.from_pylist(list(rows)))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._converted:
@@ -144,7 +144,7 @@ class Block(Columnar):
         for number in form.texts:
             try:
                 batch.column(number).validate(full=True)
-            except arrow().ArrowInvalid:
+            except import_arrow().ArrowInvalid:
                 block.rows()  # its error names the byte
                 raise
         if not all(form.plain):
@@ -162,8 +162,8 @@ class Block(Columnar):
         """The rows as a record batch without other rows."""
         if self._places is not None:
             self._batch, self._places = _take_rows(self._batch, self._places), None
-        elif isinstance(self._batch, arrow().Table):
-            self._batch = together([self._batch])
+        elif isinstance(self._batch, import_arrow().Table):
+            self._batch = join_batches([self._batch])
         return self._batch
 
     def __len__(self) -> int:
@@ -224,20 +224,20 @@ class OfColumns(ABC):
         return list(self.block(indices))
 
 
-def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
+def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
     """Join rows that were read in parts; `order` contains the position of each."""
     blocks = [part for part in parts if isinstance(part, Block)]
     try:
         if len(blocks) == len(parts) and (batches := _alike([block.batch for block in blocks])):
-            table = together(batches)
-            if isinstance(table, arrow().RecordBatch):
+            table = join_batches(batches)
+            if isinstance(table, import_arrow().RecordBatch):
                 form = (
                     blocks[0].form
                     if table.schema.equals(blocks[0].batch.schema)
                     else Form(table.schema)
                 )
                 return Block(_in_order(table, order), True, form)
-    except (arrow().ArrowInvalid, arrow().ArrowNotImplementedError) as error:
+    except (import_arrow().ArrowInvalid, import_arrow().ArrowNotImplementedError) as error:
         log_fallback("columns of several sources", error)
     ordered: list[Any] = [None] * len(order)
     rows = (row for part in parts for row in part)
@@ -248,7 +248,7 @@ def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
 
 def _alike(batches: list[Any]) -> list[Any]:
     """Return record batches cast to one schema if only their storage differs, else `[]`."""
-    pa, first = arrow(), batches[0].schema
+    pa, first = import_arrow(), batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
         return batches
     if any({*batch.schema.names} != {*first.names} for batch in batches):
@@ -268,7 +268,7 @@ def _alike(batches: list[Any]) -> list[Any]:
 
 def _wide(arrow_type: Any) -> Any:
     """Return the widest storage of a type's values."""
-    pa = arrow()
+    pa = import_arrow()
     if pa.types.is_dictionary(arrow_type):
         return _wide(arrow_type.value_type)
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
@@ -287,7 +287,7 @@ def _take_rows(batch: Any, rows: Ints) -> Any:
     """Return some rows of a record batch or table; consecutive rows are not copied."""
     if len(rows) and _is_run(rows):
         return batch.slice(int(rows[0]), len(rows))
-    return batch.take(arrow().array(rows))
+    return batch.take(import_arrow().array(rows))
 
 
 def _in_order(batch: Any, order: Ints) -> Any:
@@ -298,7 +298,7 @@ def _in_order(batch: Any, order: Ints) -> Any:
 
 def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Sequence[Any]:
     """Return some rows of a record batch, or all; consecutive rows are not copied."""
-    pa = arrow()
+    pa = import_arrow()
     if not isinstance(batch, pa.RecordBatch) or not batch.num_columns:
         return rows_of(batch, rows, views=views)
     if rows is None:
@@ -339,7 +339,7 @@ def of_batches(
         rows = [form.row(gathered, row, views)]
         return (
             Block(gathered, views, form, rows, np.asarray([row]))
-            if isinstance(gathered, arrow().RecordBatch)
+            if isinstance(gathered, import_arrow().RecordBatch)
             else rows
         )
     rows = indices - starts[parts]
@@ -362,10 +362,10 @@ def of_batches(
         if (
             len(pieces) <= FEW
             and form.names
-            and all(isinstance(piece, arrow().RecordBatch) for piece in pieces)
+            and all(isinstance(piece, import_arrow().RecordBatch) for piece in pieces)
         ):
-            return Block.of(arrow().Table.from_batches(pieces), views, form)
-        return of_batch(together(pieces), None, form, views=True)
+            return Block.of(import_arrow().Table.from_batches(pieces), views, form)
+        return of_batch(join_batches(pieces), None, form, views=True)
     order = np.argsort(parts, kind="stable")
     sorted_parts = parts[order]
     boundaries = [
@@ -378,9 +378,9 @@ def of_batches(
         if gathered is None:
             batches = {number: batch(number) for number in sorted_parts[boundaries[:-1]].tolist()}
             pairs = zip(parts.tolist(), rows.tolist(), strict=True)
-            gathered = together([batches[number].slice(row, 1) for number, row in pairs])
+            gathered = join_batches([batches[number].slice(row, 1) for number, row in pairs])
         return of_batch(gathered, None, form, views=True)
     rows = rows[order]
     spans = [(int(sorted_parts[start]), rows[start:stop]) for start, stop in pairwise(boundaries)]
-    gathered = together([_take_rows(batch(number), batch_rows) for number, batch_rows in spans])
+    gathered = join_batches([_take_rows(batch(number), batch_rows) for number, batch_rows in spans])
     return of_batch(_in_order(gathered, order), None, form, views=True)

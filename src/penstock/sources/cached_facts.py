@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..engine.base import seams
 from . import sidecar
-from .paths import places
+from .paths import absolute_paths
 
 T = TypeVar("T")
 
@@ -36,7 +36,9 @@ def cached_fact(
     """
     if not paths:
         return make()
-    versions = [[path_text, *stat] for path_text, stat in zip(places(paths), stats, strict=True)]
+    versions = [
+        [path_text, *stat] for path_text, stat in zip(absolute_paths(paths), stats, strict=True)
+    ]
     key = hashlib.blake2b(json.dumps([what, versions]).encode(), digest_size=8).hexdigest()
     target = sidecar.cache_folder(paths[0], cache) / f".{key}.penstock-known"
 

@@ -27,11 +27,11 @@ from ..types import Ints
 from . import sidecar
 from .chain import File, starts_of
 from .columnar import Arrow
-from .identity import keyed
+from .identity import fixed_sample
 from .line_index import offsets_of
 from .lines import Offsets
-from .paths import PACKED, places
-from .rows import arrow
+from .paths import PACKED, absolute_paths
+from .rows import import_arrow
 
 MANY = 32
 """Smallest number of files that get a catalog."""
@@ -76,7 +76,9 @@ class Catalog(NamedTuple):
         """Return the common schema of the files if their schemas differ, else `None`."""
         if self.schema is None:
             return None
-        return arrow("pyarrow.ipc").read_schema(arrow().py_buffer(bytes.fromhex(self.schema)))
+        return import_arrow("pyarrow.ipc").read_schema(
+            import_arrow().py_buffer(bytes.fromhex(self.schema))
+        )
 
     def offsets(self, number: int) -> Offsets | None:
         """Return the row offsets of a small file, or `None`."""
@@ -134,7 +136,7 @@ class LazyFiles(Sequence[File]):
         return file
 
 
-def of(
+def load(
     paths: Sequence[Path],
     kind: Kind,
     cache: str | Path | None,
@@ -164,7 +166,7 @@ def of(
         if (
             catalog is not None
             and _is_fresh(look)
-            and not _changed_files(catalog, paths, keyed(len(paths), _SOME).tolist())
+            and not _changed_files(catalog, paths, fixed_sample(len(paths), _SOME).tolist())
         ):
             return catalog
         changed = [] if catalog is None else _changed_files(catalog, paths, range(len(paths)))
@@ -181,7 +183,7 @@ def of(
                     target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
                 )
                 catalog = catalog._replace(path=written)
-        looked = Stat(machine.process(), int(machine.clock() * 1e9))
+        looked = Stat(machine.current_pid(), int(machine.wall_time() * 1e9))
         with suppress(PenstockError):
             sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
         return catalog
@@ -206,7 +208,7 @@ def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int 
 
 def _key_path(paths: Sequence[Path], kind: Kind) -> Path:
     """Return a path whose name identifies these files and how they are read."""
-    spelled = json.dumps([_VERSION, kind.spelled, *places(paths)]).encode()
+    spelled = json.dumps([_VERSION, kind.spelled, *absolute_paths(paths)]).encode()
     return paths[0].with_name(hashlib.blake2b(spelled, digest_size=12).hexdigest())
 
 
@@ -217,11 +219,11 @@ def _is_fresh(look: Path) -> bool:
     stamp = sidecar.decode(seams.world.disk.read(look))
     if (
         stamp is None
-        or stamp.data.size == machine.process()
+        or stamp.data.size == machine.current_pid()
         or not machine.is_running(stamp.data.size)
     ):
         return False
-    return 0 <= int(machine.clock() * 1e9) - stamp.data.mtime <= _MINUTE
+    return 0 <= int(machine.wall_time() * 1e9) - stamp.data.mtime <= _MINUTE
 
 
 def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
@@ -295,7 +297,7 @@ def _read(path: Path, look: Path, files: int) -> Catalog:
     try:
         return _decode(path, look, body, files)
     except (ValueError, TypeError) as error:
-        raise sidecar.damaged(path, path) from error
+        raise sidecar.damage_error(path, path) from error
 
 
 def _decode(path: Path, look: Path, body: memoryview, files: int) -> Catalog:

@@ -16,7 +16,7 @@ from ..engine.base.spans import Spans, Stored, join_spans
 from ..stores import Range, Reach, Stores, is_remote
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .block import OfColumns, joined
+from .block import OfColumns, join_read_rows
 from .identity import Digest, file_digest, row_digest
 from .kinds import Kind, Typed
 from .paths import TokenType
@@ -278,7 +278,9 @@ class Chain:
         order = np.argsort(parts, kind="stable")
         cuts = np.flatnonzero(np.diff(parts[order])) + 1
         groups = np.split(order, cuts)
-        return joined([self._blocks(int(parts[group[0]]), rows[group]) for group in groups], order)
+        return join_read_rows(
+            [self._blocks(int(parts[group[0]]), rows[group]) for group in groups], order
+        )
 
     def _blocks(self, part: int, rows: Ints) -> Sequence[Any]:
         file = self.files[part]
@@ -294,7 +296,9 @@ class Chain:
 
         Processes share prefetched bytes only through a cache on disk.
         """
-        has_cache = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
+        has_cache = (
+            self.cache is not None or machine.environment_variable("PENSTOCK_CACHE") is not None
+        )
         if not (self._far and (reach == "process" or (reach == "machine" and has_cache))):
             return 0
         return max(1, _PREFETCHED * len(self) // max(1, sum(stat.size for stat in self.stats)))

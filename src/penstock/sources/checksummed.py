@@ -60,13 +60,15 @@ class ChecksummedFile:
         """Return the bytes of several ranges."""
         if self._sums_path is not None:
             return list(map(self.read, starts, lengths))
-        with sidecar.storage(self.path):
+        with sidecar.convert_storage_errors(self.path):
             ranges = seams.world.store.many(str(self.path), zip(starts, lengths, strict=True))
         if list(map(len, ranges)) != lengths:
             wrong = next(
                 number for number, data in enumerate(ranges) if len(data) != lengths[number]
             )
-            raise sums.short(len(ranges[wrong]), starts[wrong], lengths[wrong], str(self.origin))
+            raise sums.too_short(
+                len(ranges[wrong]), starts[wrong], lengths[wrong], str(self.origin)
+            )
         return ranges
 
     def compare(self, start: int, stop: int, whole: memoryview | None = None) -> None:
@@ -167,20 +169,20 @@ def of_data(path: Path, files: LRUCache, cache: str | Path | None) -> Checksumme
     """Return the view of a user's file, compared with checksums if a sidecar has them."""
     has_sums = sidecar.index_path(path, cache, "sums").exists()
     return ChecksummedFile(
-        path, path, files, make(path, cache, False) if has_sums else None, sidecar.SUMS
+        path, path, files, ensure(path, cache, False) if has_sums else None, sidecar.SUMS
     )
 
 
-def make(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
+def ensure(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
     """Return the sidecar with the checksums of a file; make it if necessary."""
 
     def compute(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
         with (
             Progress(f"checksums of {path.name}", size, "bytes") as progress,
-            sidecar.storage(path),
+            sidecar.convert_storage_errors(path),
         ):
-            checksums = sums.of(
+            checksums = sums.compute(
                 seams.world.store.read(str(path), offset, sums.CHUNK)
                 for offset in progress.chunks(sums.CHUNK)
             )

@@ -19,14 +19,21 @@ from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..stores import Range, is_remote
 from ..types import Ints
 from . import sidecar
-from .arrow_index import index_of, plausible
+from .arrow_index import index_of, require_plausible
 from .arrow_take import ArrowTake
 from .block import Form, OfColumns, of_batches
 from .chain import starts_of
 from .checksummed import ChecksummedFile
 from .kinds import kinds_of
 from .lru import SharedCaches
-from .rows import arrow, check, leaves, mapped, opened, together
+from .rows import (
+    check_offsets,
+    import_arrow,
+    innermost_arrays,
+    join_batches,
+    map_file,
+    open_for_arrow,
+)
 from .unify import Conform
 
 _GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file
@@ -36,8 +43,8 @@ _MAPPED = 4096  # cache cost of a batch in a mapped file, which is only its desc
 def footer_of(path: Path) -> tuple[Any, list[int], int]:
     """Return schema, rows per row group, and the average uncompressed bytes of a row group."""
     with _named_errors(path):
-        with opened(path) as file:
-            footer = arrow("pyarrow.parquet").read_metadata(file)
+        with open_for_arrow(path) as file:
+            footer = import_arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != sum(sizes):
             raise ValueError(
@@ -76,7 +83,7 @@ class Parquet(OfColumns):
         self._compare_footer()
         footer, sizes, group = footer_of(path)
         names = _select_columns(footer.names, columns, path, some or schema is not None)
-        self.own: Any = arrow().schema([footer.field(name) for name in names])
+        self.own: Any = import_arrow().schema([footer.field(name) for name in names])
         self._conform = Conform(self.own, schema, path)
         self.columns = self._conform.schema.names
         self.types = kinds_of(self._conform.schema, self.columns)
@@ -113,9 +120,13 @@ class Parquet(OfColumns):
 
     def column(self, name: str, /) -> Iterator[Any]:
         """Yield one column, row group by row group."""
-        pq: Any = arrow("pyarrow.parquet")
+        pq: Any = import_arrow("pyarrow.parquet")
         self._data.compare(0, self._stat.size)
-        with _named_errors(self._path), opened(self._path) as raw, pq.ParquetFile(raw) as file:
+        with (
+            _named_errors(self._path),
+            open_for_arrow(self._path) as raw,
+            pq.ParquetFile(raw) as file,
+        ):
             if name in self.columns and name not in self._conform.names:
                 yield self._conform.column(name, None, len(self))
                 return
@@ -132,12 +143,12 @@ class Parquet(OfColumns):
         with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             table, overflowed = self._read_group(group)
         table = self._conform(table)
-        return table.get_total_buffer_size(), (together([table]), overflowed)
+        return table.get_total_buffer_size(), (join_batches([table]), overflowed)
 
     def _read_group(self, group: int) -> tuple[Any, dict[str, Ints]]:
-        pq: Any = arrow("pyarrow.parquet")
+        pq: Any = import_arrow("pyarrow.parquet")
         footer = self._shared.files.get(
-            self._path, lambda: (1, pq.read_metadata(opened(self._path)))
+            self._path, lambda: (1, pq.read_metadata(open_for_arrow(self._path)))
         )
         if self._data.known():
             for start, stop in _column_chunks(footer.row_group(group), self._conform.names):
@@ -146,7 +157,7 @@ class Parquet(OfColumns):
         # provides the threads. Remote bytes are already prefetched; this thread waits for them, so
         # that Ctrl-C can interrupt it.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
-        with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
+        with open_for_arrow(self._path) as raw, pq.ParquetFile(raw, **options) as file:
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
             table = table.select(self._conform.names)
             self._require_rows(group, table.num_rows)
@@ -167,9 +178,9 @@ class Parquet(OfColumns):
         """Return the remote byte ranges that these rows need and that are not decoded yet."""
         if not is_remote(self._path):
             return []
-        pq: Any = arrow("pyarrow.parquet")
+        pq: Any = import_arrow("pyarrow.parquet")
         footer = self._shared.files.get(
-            self._path, lambda: (1, pq.read_metadata(opened(self._path)))
+            self._path, lambda: (1, pq.read_metadata(open_for_arrow(self._path)))
         )
         groups = np.unique(np.searchsorted(self._starts, indices, side="right") - 1).tolist()
         missing = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
@@ -205,7 +216,7 @@ class Parquet(OfColumns):
         if not self._data.known() or size < 8:
             return
         self._data.compare(size - 8, size)
-        with sidecar.storage(self._path):
+        with sidecar.convert_storage_errors(self._path):
             length = int.from_bytes(seams.world.store.read(str(self._path), size - 8, 4), "little")
         self._data.compare(max(size - 8 - length, 0), size)
 
@@ -243,7 +254,7 @@ def _overflowed_rows(
     ):
         return {}
     options = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "ms", "pre_buffer": False}
-    with arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
+    with import_arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
         table = coarse.read_row_group(group, columns=times, use_threads=False)
     differing = {name: _rows_that_differ(columns[name], table.column(name)) for name in times}
     return {name: rows for name, rows in differing.items() if rows.size}
@@ -254,17 +265,19 @@ def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
 
     def differ(fine: Any, coarse: Any) -> npt.NDArray[np.bool_]:
         masks = [np.zeros(0, np.bool_)]
-        for fine_leaf, coarse_leaf in zip(leaves(fine), leaves(coarse), strict=True):
+        for fine_leaf, coarse_leaf in zip(
+            innermost_arrays(fine), innermost_arrays(coarse), strict=True
+        ):
             if fine_leaf.type != coarse_leaf.type:
                 ns, ms = (
-                    part.cast(arrow().int64()).fill_null(0).to_numpy()
+                    part.cast(import_arrow().int64()).fill_null(0).to_numpy()
                     for part in (fine_leaf, coarse_leaf)
                 )
                 masks.append(ns // 1_000_000 != ms)
         return np.concatenate(masks)
 
     values = differ(fine, coarse)
-    if arrow("pyarrow.types").is_timestamp(fine.type) or not values.any():
+    if import_arrow("pyarrow.types").is_timestamp(fine.type) or not values.any():
         return np.flatnonzero(values)
     rows = range(len(fine))
     return np.asarray(
@@ -310,7 +323,7 @@ class Arrow(OfColumns):
                     "its footer does not match its batches: it is damaged", where=str(self._origin)
                 )
         chosen = _select_columns(names, columns, self._origin, some or schema is not None)
-        self.own: Any = arrow().schema([self._schema.field(name) for name in chosen])
+        self.own: Any = import_arrow().schema([self._schema.field(name) for name in chosen])
         self._conform = Conform(self.own, schema, self._origin)
         self.columns = self._conform.schema.names
         self.types = kinds_of(self._conform.schema, self.columns)
@@ -371,13 +384,13 @@ class Arrow(OfColumns):
         return self._shared.files.get(self._path, self._map)
 
     def _map(self) -> tuple[int, Any]:
-        buffer = mapped(self._path)
+        buffer = map_file(self._path)
         # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
         sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         return 1, buffer
 
     def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
-        ipc: Any = arrow("pyarrow.ipc")
+        ipc: Any = import_arrow("pyarrow.ipc")
         options = ipc.IpcReadOptions(included_fields=fields)
         return (ipc.open_file if self._is_file else ipc.open_stream)(buffer, options=options)
 
@@ -385,7 +398,7 @@ class Arrow(OfColumns):
         buffer, index, schema = self._mapped(), self._index, self._schema
         self._data.compare(*index.places[number], memoryview(buffer))
         if index.compressed:
-            plausible(memoryview(buffer), *index.bodies[number])
+            require_plausible(memoryview(buffer), *index.bodies[number])
         if self._is_file and (index.compressed or index.dictionaries):
             fields = sorted(schema.names.index(column) for column in self._conform.names)
             batch = self._opened(buffer, fields).get_batch(number)
@@ -394,13 +407,13 @@ class Arrow(OfColumns):
             batch = batches[number]
         else:
             start, stop = index.places[number]
-            batch = arrow("pyarrow.ipc").read_record_batch(
+            batch = import_arrow("pyarrow.ipc").read_record_batch(
                 buffer.slice(start, stop - start), schema
             )
         batch = batch.select(self._conform.names)
         batch.validate()
         for column in batch.columns:
-            check(column)
+            check_offsets(column)
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
         conformed = self._conform(batch)
@@ -412,7 +425,7 @@ class Arrow(OfColumns):
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
         for body in self._index.bodies if self._index.compressed else []:
-            plausible(memoryview(buffer), *body)
+            require_plausible(memoryview(buffer), *body)
         batches = list(self._opened(buffer))
         return sum(
             batch.get_total_buffer_size() for batch in batches
@@ -445,7 +458,7 @@ def _named_errors(path: Path, indices: Ints | None = None) -> Generator[None]:
     except PenstockError:
         raise
     except (
-        arrow().ArrowException,
+        import_arrow().ArrowException,
         OSError,
         ValueError,
         OverflowError,

@@ -26,7 +26,7 @@ _GZIP = 31
 _WINDOW = "too much memory"  # libzstd's error for windows over 128 MiB (`zstd --long=31`)
 
 
-def plain(
+def unpacked_path(
     origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False
 ) -> Path:
     """Return the path of the unpacked copy of an archive, or the path of the file itself.
@@ -54,7 +54,7 @@ def plain(
                     sidecar.require_free_space(target.parent, step, f"to unpack {origin}")
                     checked_size = written + step
                 written += file.write(piece)
-                sane(written, size, origin)
+                require_sane_size(written, size, origin)
 
     target = sidecar.cache_path(origin, cache, origin.stem)
     return sidecar.ensure_copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
@@ -63,7 +63,7 @@ def plain(
 def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
         size = sidecar.stat(origin).size
-        with Progress(f"fetch {origin.name}", size, "bytes") as progress, sidecar.storage(origin):
+        with Progress(f"fetch {origin.name}", size, "bytes") as progress, sidecar.convert_storage_errors(origin):
             for offset in progress.chunks(_PIECE):
                 file.write(seams.world.store.read(str(origin), offset, _PIECE))
 
@@ -76,7 +76,7 @@ def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     )
 
 
-def sane(unpacked: int, packed: int, origin: Path) -> None:
+def require_sane_size(unpacked: int, packed: int, origin: Path) -> None:
     """Raise if an archive unpacks to far more bytes than data does."""
     if unpacked > max(_LARGE, _RATIO * packed):
         raise DataError(
@@ -100,7 +100,7 @@ def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
     bite = _BITE(origin.suffix.lower(), 4 << 10)
     for offset in range(0, size, _PIECE):
         progress.tell(offset)
-        with sidecar.storage(origin):
+        with sidecar.convert_storage_errors(origin):
             piece = seams.world.store.read(str(origin), offset, _PIECE)
         yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 

@@ -22,8 +22,8 @@ from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
 from .cached_facts import cached_fact
-from .convert import sane
-from .rows import arrow, mapped, opened
+from .convert import require_sane_size
+from .rows import import_arrow, map_file, open_for_arrow
 
 _TAIL = 64 << 10
 _BLOCK = 1 << 20  # bytes that are parsed together
@@ -38,7 +38,7 @@ Types = Mapping[str, str]
 """The Arrow type of each column, as text."""
 
 
-def table(
+def convert_csv(
     origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False
 ) -> Path:
     """Return the Arrow file made from a CSV file, packed or not, with a header row.
@@ -52,7 +52,7 @@ def table(
     Raises:
         DataError: The file is no readable CSV file.
     """
-    pa = arrow()
+    pa = import_arrow()
 
     def write(file: BinaryIO) -> None:
         try:
@@ -68,7 +68,7 @@ def table(
 
     name = f"{origin.name}.arrow"
     if types is not None:
-        own_table = table(origin, cache=cache, rebuild=rebuild)
+        own_table = convert_csv(origin, cache=cache, rebuild=rebuild)
         if (own_types := _types_of(own_table)) == {
             column: types.get(column, kind) for column, kind in own_types.items()
         }:
@@ -80,18 +80,20 @@ def table(
     )
 
 
-def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
+def merge_column_types(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
     """Return the column types that fit the values of all these files."""
 
     def compute() -> Types:
         types: dict[str, str] = {}
         with Progress("settle the types of columns", len(paths), "files") as progress:
             for path in progress.each(paths):
-                for column, kind in _types_of(table(path, cache=cache, rebuild=rebuild)).items():
+                for column, kind in _types_of(
+                    convert_csv(path, cache=cache, rebuild=rebuild)
+                ).items():
                     types[column] = _common_type(types.get(column, "null"), kind)
         doubles = {column for column, kind in types.items() if kind == "double"}
         rounded = (
-            [_rounded_integers(table(path, cache=cache), doubles) for path in paths]
+            [_rounded_integers(convert_csv(path, cache=cache), doubles) for path in paths]
             if doubles
             else []
         )
@@ -121,15 +123,15 @@ def _common_type(left: str, right: str) -> str:
 
 
 def _types_of(table: Path) -> dict[str, str]:
-    with sidecar.storage(table):
-        schema = arrow("pyarrow.ipc").open_file(mapped(table)).schema
+    with sidecar.convert_storage_errors(table):
+        schema = import_arrow("pyarrow.ipc").open_file(map_file(table)).schema
     return {field.name: str(field.type) for field in schema}
 
 
 def _rounded_integers(table: Path, doubles: set[str]) -> set[str]:
     """Return the columns with integers in this file that a double would round."""
-    with sidecar.storage(table):
-        reader = arrow("pyarrow.ipc").open_file(mapped(table))
+    with sidecar.convert_storage_errors(table):
+        reader = import_arrow("pyarrow.ipc").open_file(map_file(table))
     names = [
         field.name
         for field in reader.schema
@@ -150,7 +152,7 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
 
     Integers that a double would round stay texts.
     """
-    pa, block = arrow(), _BLOCK
+    pa, block = import_arrow(), _BLOCK
     for _ in range(1000):
         file.seek(0)
         file.truncate()
@@ -178,7 +180,7 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
 
 def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
     """Write the table; return the double columns with integers that may have been rounded."""
-    csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
+    csv, ipc = import_arrow("pyarrow.csv"), import_arrow("pyarrow.ipc")
     convert = csv.ConvertOptions(
         column_types={name: _type(type_name) for name, type_name in types.items()}
     )
@@ -198,7 +200,7 @@ def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
                     for name in doubles
                     if _any_large(batch.column(name).to_numpy(zero_copy_only=False))
                 }
-                sane(file.tell(), size, origin)
+                require_sane_size(file.tell(), size, origin)
                 progress.tell(stream.raw.tell())
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         stream.closed_quotes(last)
@@ -217,7 +219,7 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
 
     They are usually identifiers, and rounding would make different ones equal.
     """
-    pc, csv = arrow("pyarrow.compute"), arrow("pyarrow.csv")
+    pc, csv = import_arrow("pyarrow.compute"), import_arrow("pyarrow.csv")
     texts = csv.ConvertOptions(
         include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string"))
     )
@@ -239,9 +241,9 @@ class _Stream(io.RawIOBase):
     """
 
     def __init__(self, origin: Path) -> None:
-        pa = arrow()
+        pa = import_arrow()
         compression = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
-        self.raw = opened(origin)
+        self.raw = open_for_arrow(origin)
         self._text = pa.CompressedInputStream(self.raw, compression) if compression else self.raw
         self._origin, self._tail = origin, b""
         self._quotes, self._lines, self._columns = 0, False, 1
@@ -292,13 +294,13 @@ class _Stream(io.RawIOBase):
 
 
 def _reader(stream: _Stream, block: int, convert: Any) -> Any:
-    csv = arrow("pyarrow.csv")
+    csv = import_arrow("pyarrow.csv")
     parse, read = csv.ParseOptions(newlines_in_values=True), csv.ReadOptions(block_size=block)
     return csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def _header(origin: Path, block: int) -> list[str]:
-    text = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
+    text = import_arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
     with _Stream(origin) as stream, _reader(stream, block, text) as reader:
         return reader.schema.names
 
@@ -306,11 +308,11 @@ def _header(origin: Path, block: int) -> list[str]:
 def _kind(value: str) -> str:
     """Return the type of a single value."""
     text = "x\n" + '"' + value.replace('"', '""') + '"\n'
-    return str(arrow("pyarrow.csv").read_csv(io.BytesIO(text.encode())).schema.types[0])
+    return str(import_arrow("pyarrow.csv").read_csv(io.BytesIO(text.encode())).schema.types[0])
 
 
 def _type(kind: str) -> Any:
-    pa = arrow()
+    pa = import_arrow()
     known = [
         pa.null(),
         pa.int64(),

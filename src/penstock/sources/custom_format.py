@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..types import Ints, Sizes
 from .chain import Chain, outline_of
-from .folders import files
+from .folders import dataset_files
 from .memory import Memory
 from .names import name_of
 from .paths import Files, find
@@ -56,7 +56,7 @@ def open_custom(
     others: Mapping[str, object],
     *,
     name: str = "",
-    files: Files = files,
+    files: Files = dataset_files,
 ) -> Chain:
     """Return the rows of files of a custom format as one source, in the order of their paths.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .lines import chosen
+from .lines import select_keys
 
 RECORD = "__record__"
 """Column with the raw bytes of a record."""
@@ -41,7 +41,7 @@ class Examples:
             raise ValueError(
                 f"it is no tf.train.Example ({error}): columns=[{RECORD!r}] returns raw records"
             ) from error
-        return row if self._columns is None else chosen({**row, RECORD: record}, self._columns)
+        return row if self._columns is None else select_keys({**row, RECORD: record}, self._columns)
 
 
 def example(record: bytes) -> dict[str, Any]:

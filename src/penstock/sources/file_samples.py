@@ -49,7 +49,7 @@ class FileSamples:
     def _sample(self, sample: FileSample) -> dict[str, Any]:
         parts: dict[str, Any] = {"__key__": sample.key}
         for extension, path in sample.parts.items():
-            with sidecar.storage(path):
+            with sidecar.convert_storage_errors(path):
                 parts[extension] = seams.world.store.read(str(path))
         return {**parts, **sample.values}
 
@@ -78,7 +78,7 @@ def _part_of(file: Path) -> tuple[str, str]:
     return stem, extension.lower() or "bin"
 
 
-def folder(path: Path) -> FileSamples:
+def list_folder(path: Path) -> FileSamples:
     """Return the files below a folder as samples, grouped by stem.
 
     The stem of a file name ends at its first dot.
@@ -86,7 +86,7 @@ def folder(path: Path) -> FileSamples:
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as root:
     ...     _ = Path(root, "a.txt").write_text("a cat"), Path(root, "a.cls").write_text("3")
-    ...     folder(Path(root)).read(np.array([0]))
+    ...     list_folder(Path(root)).read(np.array([0]))
     [{'__key__': 'a', 'cls': b'3', 'txt': b'a cat'}]
     """
     samples, left_out = dict[str, dict[str, Path]](), list[str]()
@@ -112,7 +112,7 @@ def folder(path: Path) -> FileSamples:
     return FileSamples([FileSample(key, parts, {}) for key, parts in samples.items()], path.name)
 
 
-def listed(path: Path) -> FileSamples:
+def read_list(path: Path) -> FileSamples:
     r"""Return the files of a list, relative to the folder of the list.
 
     The list has one path per line. Text after a tab becomes the part `txt` of the sample.
@@ -121,11 +121,11 @@ def listed(path: Path) -> FileSamples:
     >>> with tempfile.TemporaryDirectory() as root:
     ...     _ = Path(root, "a.jpg").write_bytes(b"..")
     ...     _ = Path(root, "list.tsv").write_text("a.jpg\ta cat\n")
-    ...     listed(Path(root, "list.tsv")).read(np.array([0]))
+    ...     read_list(Path(root, "list.tsv")).read(np.array([0]))
     [{'__key__': 'a', 'jpg': b'..', 'txt': 'a cat'}]
     """
     samples = list[FileSample]()
-    with sidecar.storage(path):
+    with sidecar.convert_storage_errors(path):
         text = seams.world.store.read(str(path)).decode("utf-8-sig", "surrogateescape")
     # Not `splitlines`, which splits at more characters, and file names may contain those.
     for number, line in enumerate(text.split("\n"), 1):
@@ -158,7 +158,7 @@ def listed(path: Path) -> FileSamples:
 def is_media(path: Path) -> bool:
     """Return whether a folder contains media files.
 
-    >>> is_media(Path("no/such/folder"))
+    >>> is_media(Path("no/such/list_folder"))
     False
     """
     return path.is_dir() and any(file.suffix.lower()[1:] in MEDIA for file in path.rglob("*"))

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..stores import display_path, located
+from ..stores import display_path, parse_location
 from . import meta
 from .mds_index import shards_of
 from .metadata import is_metadata
@@ -19,10 +19,10 @@ ListFiles: TypeAlias = Callable[[dict[str, Any], Path], Iterable[list[str]] | No
 """Returns the files of an index, each with all its possible names; `None` for another file."""
 
 
-def files(folder: Path) -> list[Path] | None:
+def dataset_files(folder: Path) -> list[Path] | None:
     """Return the ordered files of a folder that is one dataset; `None` for any other folder.
 
-    >>> files(Path("no/such/folder")) is None
+    >>> dataset_files(Path("no/such/folder")) is None
     True
     """
     if metadata := next((folder / name for name in ZARR if (folder / name).is_file()), None):
@@ -137,10 +137,15 @@ def _existing(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator
         yield path
 
 
-def part(folder: str | Path, split: str) -> Path:
+def find_split(folder: str | Path, split: str) -> Path:
     """Return the folder of a split, if it is a dataset."""
-    path = located(folder) / split
-    if not split or PurePosixPath(split).name != split or not path.is_dir() or files(path) is None:
+    path = parse_location(folder) / split
+    if (
+        not split
+        or PurePosixPath(split).name != split
+        or not path.is_dir()
+        or dataset_files(path) is None
+    ):
         raise ConfigError(
             f"split={split!r}: {display_path(folder)!r} has no split of this name; splits exist in folders "
             "that Energon prepared, and in folders of one dataset per split"
@@ -148,7 +153,7 @@ def part(folder: str | Path, split: str) -> Path:
     return path
 
 
-def whole(files: Sequence[Path]) -> list[Path]:
+def all_files(files: Sequence[Path]) -> list[Path]:
     """Return all files that contain data: for a Zarr folder also its chunks.
 
     Files that other tools leave there are omitted.

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..types import Ints, Json
-from .identity import Digest, keyed, sampled, value_digest
+from .identity import Digest, fixed_sample, row_digests, value_digest
 from .rows import exact_pylist
 
 _BATCH = 256  # rows converted at a time
@@ -172,10 +172,10 @@ def _identity(thing: Any) -> Any:
         items = cast("Sequence[Any]", thing)
         return [
             len(items),
-            *(_identity(items[index]) for index in keyed(len(items), _ENTRIES).tolist()),
+            *(_identity(items[index]) for index in fixed_sample(len(items), _ENTRIES).tolist()),
         ]
     if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
-        return [len(thing), sampled(described_rows(thing), len(thing))]
+        return [len(thing), row_digests(described_rows(thing), len(thing))]
     if kind.__module__.startswith("datasets.iterable_dataset"):
         attributes = cast("dict[str, Any]", vars(thing))
         return [

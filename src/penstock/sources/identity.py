@@ -1,7 +1,7 @@
 """Digests of data, by which a saved state recognises the data that it belongs to.
 
 - Data in memory is hashed itself; objects of the user count by their values (`values`).
-- Data behind `[i]` or `read` is identified by a few rows (`sampled`).
+- Data behind `[i]` or `read` is identified by a few rows (`row_digests`).
 - Files are identified by their sizes and a few blocks of at most 16 files. If these differ, because
   files moved or were re-sharded or compressed again, 64 rows decide.
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import seeded_globals, seeded_like
+from ..engine.base.machine import fresh_generator, seed_globals
 from ..engine.base.progress import Progress
 from ..engine.base.random import hash64
 from ..errors import StorageError
@@ -55,7 +55,7 @@ class Known(Protocol):
 
 
 @cache
-def knows(source_type: type) -> bool:
+def has_digests(source_type: type) -> bool:
     """Return whether sources of a type have digests, cached because protocol checks are slow."""
     return issubclass(source_type, Known)
 
@@ -99,15 +99,15 @@ class _Hash:
         return self._hash.hexdigest()
 
 
-def content(value: Any) -> str | None:
+def memory_digest(value: Any) -> str | None:
     """Return the digest of data in memory, or `None` for an object of another type.
 
     Supported are arrays, bytes, text, numbers, and lists of those, of dicts, or of objects, which count
     by their values.
 
-    >>> content([1, 2.5, {"a": b"x"}]) == content([1, 2.5, {"a": b"x"}])
+    >>> memory_digest([1, 2.5, {"a": b"x"}]) == memory_digest([1, 2.5, {"a": b"x"}])
     True
-    >>> content([1]) == content([2])
+    >>> memory_digest([1]) == memory_digest([2])
     False
     """
     digest = _Hash()
@@ -135,7 +135,7 @@ def _array(digest: _Hash, array: npt.NDArray[Any]) -> None:
     if array.nbytes <= WHOLE or not array.ndim:
         return digest.add(_bytes(array))
     rows = max(1, _BLOCK * len(array) // array.nbytes)
-    for start in keyed(len(array), _BLOCKS).tolist():
+    for start in fixed_sample(len(array), _BLOCKS).tolist():
         digest.add(_bytes(array[start : start + rows]))
     return None
 
@@ -166,15 +166,15 @@ def _without_gaps(records: Any) -> Any:
 
 def _items(digest: _Hash, items: Sequence[Any]) -> None:
     digest.add(str(len(items)).encode())
-    speller = Speller(content)
+    speller = Speller(memory_digest)
     digest.add(
         json.dumps(
-            [speller.kinds(items[number]) for number in keyed(len(items), _BLOCKS).tolist()]
+            [speller.kinds(items[number]) for number in fixed_sample(len(items), _BLOCKS).tolist()]
         ).encode()
     )
     for start in range(0, len(items), _ITEMS):
         if digest.size + speller.cost > WHOLE:
-            numbers = keyed(len(items) - start, _BLOCKS) + start
+            numbers = fixed_sample(len(items) - start, _BLOCKS) + start
             return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
         digest.add(speller.spelled(items[start : start + _ITEMS]))
     return None
@@ -189,14 +189,14 @@ def value_digest(value: Any) -> str:
     False
     """
     try:
-        speller = Speller(content)
+        speller = Speller(memory_digest)
         text = speller.spelled([value]) + json.dumps(speller.kinds(value)).encode()
         return hashlib.blake2b(text, digest_size=4).hexdigest()
     except Exception:  # an object whose attributes raise
         return UNKNOWN
 
 
-def keyed(n: int, count: int) -> Ints:
+def fixed_sample(n: int, count: int) -> Ints:
     """Return up to `count` fixed pseudo-random indices below `n`, one per equal stretch."""
     if n <= count:
         return np.arange(n)
@@ -209,7 +209,7 @@ def keyed(n: int, count: int) -> Ints:
 def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
     """Return the digest of 64 rows out of `n`; an unreadable row counts by its error type."""
     digest = _Hash()
-    starts = keyed(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
+    starts = fixed_sample(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
     with Progress("read rows to know the data by", len(starts)) as progress:
         for start in progress.each(starts):
             for row in range(start, min(n, start + _NEIGHBOURS)):
@@ -225,11 +225,11 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
                         for name, part in cast("dict[str, Any]", value).items()
                         if name != "__shard__"
                     }
-                digest.add(Speller(content).spelled([value]))
+                digest.add(Speller(memory_digest).spelled([value]))
     return digest.text()
 
 
-def sampled(
+def row_digests(
     read: Callable[[Ints], list[Any]],
     n: int,
     rows: int = _SAMPLED,
@@ -246,7 +246,9 @@ def sampled(
         rows: Number of rows to read.
         again: Returns the reader for the second read; by default `read`.
     """
-    indices = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
+    indices = (
+        [*range(n)] if n <= rows else [0, *(fixed_sample(n - 2, rows - 2) + 1).tolist(), n - 1]
+    )
     first = [_digest_of_row(read, row) for row in indices]
     read = again() if again else read
     second = [_digest_of_row(read, row) for row in indices]
@@ -270,26 +272,28 @@ def without_varying(digests: str, read: Callable[[], str], times: int = 4) -> st
 
 def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
     try:
-        with seeded_globals(row & 0xFFFFFFFF):
+        with seed_globals(row & 0xFFFFFFFF):
             (value,) = read(np.asarray([row]))
         return value_digest(value)
     except Exception:  # the run reports the error when it delivers the row
         return UNKNOWN
 
 
-def aside(value: Any, depth: int = 3) -> Any:
+def copy_for_reading(value: Any, depth: int = 3) -> Any:
     """Return a shallow copy of a user's object, and of the objects that it reads from.
 
     Reading a row from the copy does not change the original: the copy has its own counters and opens
     its own files. Its random generators start from one seed, so that they draw the same values in every
     process. Objects with a destructor are not copied, because a destructor may close shared resources.
     """
-    if (seeded := seeded_like(value)) is not None:
+    if (seeded := fresh_generator(value)) is not None:
         return seeded
     if isinstance(value, list):
         parts = cast("list[Any]", value)
         return (
-            [aside(part, depth - 1) for part in parts] if depth and len(parts) <= _BLOCKS else parts
+            [copy_for_reading(part, depth - 1) for part in parts]
+            if depth and len(parts) <= _BLOCKS
+            else parts
         )
     return _copied(value, depth)
 
@@ -312,7 +316,9 @@ def _copied(value: Any, depth: int) -> Any:
         return value
     duplicate, attributes = object.__new__(value_type), cast("dict[str, Any]", vars(value))
     # Not `setattr`, which frozen classes reject.
-    vars(duplicate).update((name, aside(part, depth - 1)) for name, part in attributes.items())
+    vars(duplicate).update(
+        (name, copy_for_reading(part, depth - 1)) for name, part in attributes.items()
+    )
     return duplicate
 
 
@@ -366,9 +372,9 @@ def file_digest(
 def _files(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:
     digest = _Hash()
     digest.add(json.dumps([stat.size for stat in stats]).encode())
-    for number in map(int, keyed(len(paths), _FILES)):
+    for number in map(int, fixed_sample(len(paths), _FILES)):
         for start in _block_offsets(stats[number].size):
-            with sidecar.storage(paths[number]):
+            with sidecar.convert_storage_errors(paths[number]):
                 digest.add(seams.world.store.read(str(paths[number]), start, _PIECE))
     return digest.text()
 
@@ -377,4 +383,4 @@ def _block_offsets(size: int) -> Iterator[int]:
     """Yield the offsets of the blocks of a file to hash: at its start, its end, and in between."""
     yield 0
     if size > _PIECE:
-        yield from sorted({size - _PIECE, int(keyed(size - _PIECE + 1, 1)[0])})
+        yield from sorted({size - _PIECE, int(fixed_sample(size - _PIECE + 1, 1)[0])})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import DataError
-from .rows import arrow
+from .rows import import_arrow
 
 
 class Made(NamedTuple):
@@ -51,7 +51,7 @@ def kinds_of(schema: Any, columns: Sequence[str]) -> dict[str, Kind]:
 
 
 def _kind(arrow_type: Any) -> Kind:
-    types: Any = arrow("pyarrow.types")
+    types: Any = import_arrow("pyarrow.types")
     if types.is_struct(arrow_type):
         return Made("struct", tuple((field.name, _kind(field.type)) for field in arrow_type))
     if types.is_map(arrow_type):
@@ -60,7 +60,7 @@ def _kind(arrow_type: Any) -> Kind:
         return Made(
             f"fixed_size_list[{arrow_type.list_size}]", (("", _kind(arrow_type.value_type)),)
         )
-    view_types = arrow().ListViewType, arrow().LargeListViewType
+    view_types = import_arrow().ListViewType, import_arrow().LargeListViewType
     if (
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)

@@ -13,13 +13,13 @@ from typing import Any
 from ..errors import ConfigError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .arrays import named
+from .arrays import name_errors
 from .block import Form, OfColumns, of_batch
 from .checksummed import OpenRequest
 from .folders import lance_version
 from .kinds import kinds_of
 from .lru import SharedCaches
-from .rows import together
+from .rows import join_batches
 
 
 class Lance(OfColumns):
@@ -27,7 +27,7 @@ class Lance(OfColumns):
 
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
         self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
-        with named(path):
+        with name_errors(path):
             dataset = self._dataset()
             schema: Any = dataset.schema
             names, self._rows = list[str](schema.names), int(dataset.count_rows())
@@ -46,9 +46,9 @@ class Lance(OfColumns):
         with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
-            with named(self._path):
+            with name_errors(self._path):
                 table = self._dataset().take(indices.tolist(), columns=self.columns)
-                return of_batch(together([table]), None, Form(table.schema), views=True)
+                return of_batch(join_batches([table]), None, Form(table.schema), views=True)
 
     def _dataset(self) -> Any:
         return self._shared.files.get(("lance", self._path), self._opened)

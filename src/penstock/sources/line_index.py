@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import cores, keep_memory
+from ..engine.base.machine import count_cores, keep_memory
 from ..engine.base.progress import Progress
 from ..engine.base.seams import Stat
 from ..types import Ints
 from . import sidecar
-from .sums import Sums, of
+from .sums import Sums, compute
 
 Find: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, Sums]]
 """Returns the row offsets and the size of a file, and checksums of its blocks unless rows have
@@ -103,7 +103,7 @@ def offsets_of(
         pieces.append(piece)
         tell(piece.stop)
     if not pieces:
-        return np.zeros(1, np.int64), of([])
+        return np.zeros(1, np.int64), compute([])
     joined = _join(pieces)
     return np.append(joined.begins[joined.holds], size.size), joined.sums
 
@@ -122,7 +122,7 @@ def _join(pieces: list[_Piece]) -> _Piece:
 
 def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     """Yield the pieces of a file in order, read ahead by threads."""
-    starts, workers = range(0, size, _CHUNK), cores()
+    starts, workers = range(0, size, _CHUNK), count_cores()
     keep_memory()  # otherwise a piece takes four times as long
     per_task = max(1, min(_TURN, len(starts) // (8 * workers)))
     tasks = (
@@ -152,9 +152,9 @@ def _read_pieces(path: Path, starts: range, size: int) -> _Piece:
 
 
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _Piece:
-    with sidecar.storage(path):
+    with sidecar.convert_storage_errors(path):
         piece = seams.world.store.read(str(path), start, min(_CHUNK, size - start))
-    sums, stop = of([piece]), start + len(piece)
+    sums, stop = compute([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
     if start == 0 and piece.startswith(MARK):
         chunk, start = chunk[len(MARK) :], len(MARK)

@@ -206,7 +206,7 @@ class Array:
         rows: list[Any] = []
         for index in indices.tolist():
             try:
-                rows.append(copy.deepcopy(chosen(values[index], columns)))
+                rows.append(copy.deepcopy(select_keys(values[index], columns)))
             except ValueError as error:
                 raise DataError(str(error), where=f"{self._origin}, element {index}") from error
         return rows
@@ -228,7 +228,7 @@ class FromJson:
             row = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
-        return row if self._columns is None else chosen(row, self._columns)
+        return row if self._columns is None else select_keys(row, self._columns)
 
 
 def from_text(line: bytes) -> dict[str, str]:
@@ -240,7 +240,7 @@ def from_text(line: bytes) -> dict[str, str]:
     return {"text": line.removesuffix(b"\r").decode()}
 
 
-def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
+def select_keys(row: Any, columns: Sequence[str]) -> dict[str, Any]:
     """Return some keys of a row; raise `ValueError` if one is missing."""
     try:
         return {column: row[column] for column in columns}

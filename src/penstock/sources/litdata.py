@@ -22,9 +22,9 @@ from . import meta, sidecar
 from .arrays import ALONE
 from .checksummed import ChecksummedFile, OpenRequest, of_data
 from .kinds import Kind, Made
-from .litdata_json import nested
+from .litdata_json import decode_value
 from .mds import Decode, pictures, pixels
-from .records import BROKEN, Records, counted, headed
+from .records import BROKEN, Records, check_row_count, read_offsets
 
 _ARROW = b"LDARW01\0"
 _NUMPY = "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ?".split()
@@ -71,7 +71,7 @@ def open_litdata(request: OpenRequest, /) -> Records:
     )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
-    rows, size = counted(data, index.rows[path.name]), sidecar.stat(path).size
+    rows, size = check_row_count(data, index.rows[path.name]), sidecar.stat(path).size
     if data.read(max(0, size - 8), min(size, 8)) == _ARROW:
         raise ConfigError(
             f"{path}: its rows are nested, and stored as Arrow inside the chunk, which Penstock "
@@ -92,7 +92,7 @@ def open_litdata(request: OpenRequest, /) -> Records:
 
 
 def _offsets(data: ChecksummedFile, rows: int) -> tuple[int, Any]:
-    offsets = headed(data, rows)
+    offsets = read_offsets(data, rows)
     return offsets.nbytes, offsets
 
 
@@ -273,7 +273,7 @@ _DECODERS: dict[str, Decode] = {
     "float": partial(_number, "<d"),
     "str": _text,
     "text": _text,
-    "json": nested,
+    "json": decode_value,
     "bytes": bytes,
     "numpy": cast(Decode, partial(_array, _NUMPY, "<")),
     "tensor": cast(Decode, partial(_array, _TORCH, ">")),

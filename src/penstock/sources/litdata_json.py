@@ -14,10 +14,10 @@ _VALUES = {0x10: 11, 0x11: 7, 0x12: 8, 0x13: 9, 0x14: 10}
 """Maps tags of values in a table of records to those of single values."""
 
 
-def nested(data: bytes) -> Any:
+def decode_value(data: bytes) -> Any:
     """Decode a value.
 
-    >>> nested(b'{"x": [1, null]}'), nested(bytes([2, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]))
+    >>> decode_value(b'{"x": [1, null]}'), decode_value(bytes([2, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]))
     ({'x': [1, None]}, [7])
     """
     if not data or data[0] > _PLAIN or data[0] not in _READ:

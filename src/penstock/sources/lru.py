@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from ..engine.base.machine import lock, process
+from ..engine.base.machine import current_pid, make_lock
 
 
 class LRUCache:
@@ -74,8 +74,8 @@ class LRUCache:
         return _with_string_paths(key) in self._values
 
     def _make(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
-        lock_key = key, process()
-        with self._making.setdefault(lock_key, lock()):  # a C lock: an interrupt releases it
+        lock_key = key, current_pid()
+        with self._making.setdefault(lock_key, make_lock()):  # a C lock: an interrupt releases it
             if (entry := self._values.get(key)) is not None:
                 return entry[1]
             cost, value = new_entry = make()

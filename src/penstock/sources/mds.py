@@ -24,7 +24,7 @@ from .cached_facts import cached_fact
 from .checksummed import ChecksummedFile, OpenRequest, of_data
 from .lru import SharedCaches
 from .mds_index import Column, Shard, columns_of, indexes_of, shards_of
-from .records import BROKEN, Records, counted, headed
+from .records import BROKEN, Records, check_row_count, read_offsets
 
 Decode = Callable[[bytes], Any]
 
@@ -69,7 +69,7 @@ def open_mds(request: OpenRequest, /) -> Records:
     return Records(
         path,
         rows,
-        rows=counted(data, shard.rows),
+        rows=check_row_count(data, shard.rows),
         offsets=find,
         data=data,
         origin=origin,
@@ -115,7 +115,7 @@ def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> t
 
     One process of a machine compares each shard.
     """
-    path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
+    path, origin, offsets = data.path, data.origin, read_offsets(data, shard.rows)
     head = 4 * (shard.rows + 2)
     config = data.head(head, int(offsets[0]) - head)  # a copy of the columns in the index
     if config and not _agrees(config, shard.columns):

@@ -20,7 +20,7 @@ from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
 from .hub import can_skip, described_rows, slicer
-from .identity import Digest, aside, content, keyed, sampled
+from .identity import Digest, copy_for_reading, fixed_sample, memory_digest, row_digests
 from .rows import rows_of
 from .unify import Conform
 
@@ -131,7 +131,7 @@ class Memory:
         """
         if self._digest is None:
             digest_method = getattr(self._seq, "digest", None)
-            value = str(digest_method()) if callable(digest_method) else content(self._seq)
+            value = str(digest_method()) if callable(digest_method) else memory_digest(self._seq)
             self._digest = {} if value is None else {"values": value}
         return self._digest
 
@@ -140,7 +140,9 @@ class Memory:
         items: Any = self._seq
         if isinstance(items, list | tuple):
             items = cast("Sequence[Any]", items)
-            if any(_holds_objects(items[index]) for index in keyed(len(items), _CHEAP).tolist()):
+            if any(
+                _holds_objects(items[index]) for index in fixed_sample(len(items), _CHEAP).tolist()
+            ):
                 self.digest()
 
     def digest_of(self, rows: int, /) -> Digest:
@@ -148,7 +150,7 @@ class Memory:
         if callable(getattr(self._seq, "digest", None)):
             return {}
         return (
-            {"values": content(self._seq[:rows]) or ""}
+            {"values": memory_digest(self._seq[:rows]) or ""}
             if self.digest()
             else self._rows_digest(rows)
         )
@@ -172,14 +174,17 @@ class Memory:
         generators.
         """
         if _is_hub(self._seq):
-            return {"rows": sampled(described_rows(self._seq), rows, _CHEAP)}
+            return {"rows": row_digests(described_rows(self._seq), rows, _CHEAP)}
         is_cheap = self._read is _by_index_list or type(self._seq).__module__.startswith("pyarrow")
         if is_cheap:
-            return {"rows": sampled(partial(self._read, self._seq), rows, _CHEAP)}
-        seq = aside(self._seq)
+            return {"rows": row_digests(partial(self._read, self._seq), rows, _CHEAP)}
+        seq = copy_for_reading(self._seq)
         return {
-            "rows": sampled(
-                partial(self._read, seq), rows, _FEW, lambda: partial(self._read, aside(seq))
+            "rows": row_digests(
+                partial(self._read, seq),
+                rows,
+                _FEW,
+                lambda: partial(self._read, copy_for_reading(seq)),
             )
         }
 
@@ -314,7 +319,7 @@ class Tokens:
         offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
         return {
             "offsets": offsets,
-            "tokens": content(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
+            "tokens": memory_digest(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
         }
 
     def describe(self) -> Json:
@@ -379,7 +384,7 @@ class Iterable:
     def digest(self) -> Digest:
         """Return the identity that the user gave, if any."""
         return (
-            {"shards": content(self.names()) or ""}
+            {"shards": memory_digest(self.names()) or ""}
             if self.identity is None
             else {"identity": str(self.identity)}
         )

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ..engine.base import seams
 from ..engine.base.limits import METADATA
-from ..engine.base.yaml import shallow
+from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, DataError
 from . import sidecar
 
@@ -45,12 +45,12 @@ def read(path: Path) -> Any:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file that describes data, up to a size limit."""
-    with sidecar.storage(path):
+    with sidecar.convert_storage_errors(path):
         return seams.read_within(str(path), METADATA)
 
 
 def _from_yaml(text: bytes) -> Any:
-    yaml = shallow(text, "reading a folder that Energon prepared")
+    yaml = require_shallow(text, "reading a folder that Energon prepared")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

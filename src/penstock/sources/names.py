@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..stores import located
+from ..stores import parse_location
 from .paths import KINDS, PACKED
 
 
@@ -19,7 +19,7 @@ def name_of(given: Sequence[str | Path], files: Sequence[Path]) -> str:
     >>> name_of(["data/**"], [Path("data/code/0.txt"), Path("data/code/1.txt")])
     'code'
     """
-    folder, first = located(given[0]).absolute(), files[0]
+    folder, first = parse_location(given[0]).absolute(), files[0]
     if len(given) == 1 and folder.name and folder in first.absolute().parents:
         return _text(folder.stem if folder.suffix.lower()[1:] in KINDS else folder.name)
     if len(files) > 1:

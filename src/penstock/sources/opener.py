@@ -94,7 +94,7 @@ class Opener(NamedTuple):
             self
         )
         if kind == "csv":
-            table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
+            table = csv.convert_csv(path, cache=cache, types=types, rebuild=rebuild)
             data = checksummed.of_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(
                 table,
@@ -111,14 +111,14 @@ class Opener(NamedTuple):
             raise ConfigError(
                 f"{path}: Penstock reads {kind} data from local folders only: copy it to one"
             )
-        plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _LOCAL)
+        plain = convert.unpacked_path(path, cache=cache, rebuild=rebuild, here=kind in _LOCAL)
         summed = kind in SUMMED or path.suffix.lower() == ".json"
         if checksum and summed:
             index_files = (
                 [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
             )
             for target in [*index_files, *([path] if plain == path else [])]:
-                checksummed.make(target, cache, rebuild)
+                checksummed.ensure(target, cache, rebuild)
         data = None
         if plain != path:
             data = checksummed.of_copy(plain, path, shared.files, sidecar.UNPACKED)
@@ -169,7 +169,9 @@ class Opener(NamedTuple):
         )
 
 
-def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) -> File | None:
+def require_same_columns(
+    file: File, first: File, first_path: Path, path: Path, seen: Kinds
+) -> File | None:
     """Return the file if its columns equal those of the first file, in the same order.
 
     Args:

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
 from ..engine.base import seams
-from ..engine.base.hints import chosen
+from ..engine.base.hints import check_choice
 from ..engine.base.seams import Entry
-from ..engine.base.urls import before_glob, is_glob, is_url, parted, scheme_of
+from ..engine.base.urls import before_glob, is_glob, is_url, scheme_of, split_digest
 from ..errors import ConfigError, StorageError
-from ..stores import RemotePath, Stores, at, display_path, is_remote, located
+from ..stores import RemotePath, Stores, display_path, is_remote, listed_location, parse_location
 from . import folders
 from .braces import braces
 from .lakes import require_current
@@ -93,7 +93,9 @@ Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
 """Returns the ordered data files of a folder that is one dataset; `None` for any other folder."""
 
 
-def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files) -> list[Path]:
+def find(
+    paths: str | Path | Sequence[str | Path], files: Files = folders.dataset_files
+) -> list[Path]:
     """Return the files of paths, globs (`**` too), brace ranges and folders: sorted and unique.
 
     A folder stands for the data files directly inside it, or for those that `files` returns if it is
@@ -125,17 +127,21 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     except OSError as error:
         shown = display_path(error.filename or given[0])[:200]
         raise StorageError(f"{shown} cannot be read: {error.strerror or error}") from error
-    entries = [(at(entry.path), entry.link) for _, _, entry in matched]
+    entries = [(listed_location(entry.path), entry.link) for _, _, entry in matched]
     files_found = [path for path, _ in entries]
     known_places: set[str] = set()
-    for path, absolute in zip(files_found, places(files_found), strict=True):
+    for path, absolute in zip(files_found, absolute_paths(files_found), strict=True):
         if absolute in known_places:
             raise _duplicate_error(path, given)
         known_places.add(absolute)
     for path, link in entries:
         # Two links to one file count as two files, as in the cache of the Hugging Face hub. A link
         # and its target are one file.
-        if link and not is_remote(path) and known_places.intersection(places(_link_targets(path))):
+        if (
+            link
+            and not is_remote(path)
+            and known_places.intersection(absolute_paths(_link_targets(path)))
+        ):
             raise _duplicate_error(path, given)
     return files_found
 
@@ -154,7 +160,7 @@ def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
     )
 
 
-def places(paths: Iterable[Path]) -> Iterator[str]:
+def absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
     """Yield absolute paths; resolve links of folders, but not those of the files themselves.
 
     Each folder is resolved once.
@@ -205,7 +211,7 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
             f"{tgz}: rename it to {tgz.stem}.tar.gz, which is unpacked into the cache once"
         )
     if format is not None:
-        chosen(format, KINDS, "read(format={})")
+        check_choice(format, KINDS, "read(format={})")
         for path in paths:
             if path.suffix.lower() in PACKED and format not in _PACKABLE:
                 raise ConfigError(
@@ -270,7 +276,7 @@ def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str
         yield from _far(str(pattern_given), scanner)
         return
     try:
-        pattern = located(pattern_given).as_posix()
+        pattern = parse_location(pattern_given).as_posix()
     except ConfigError:  # no such user: a file may have this name
         pattern = Path(pattern_given).as_posix()
     if match_found := scanner.named(
@@ -312,7 +318,7 @@ def prefetch_stats(given: Iterable[str | Path]) -> None:
 
 def _names(pattern: str | Path) -> list[str]:
     """Expand a pattern of URLs before removing logins and queries, since each URL has its own."""
-    return [str(located(name)) for name in braces(str(pattern))]
+    return [str(parse_location(name)) for name in braces(str(pattern))]
 
 
 def _far(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
@@ -346,16 +352,16 @@ def _far(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
 
 def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
     """Yield a file, or the files of a folder that is one dataset; nothing for any other folder."""
-    name = at(entry.path).as_posix()
+    name = listed_location(entry.path).as_posix()
     if entry.file:
         yield name, 0, entry
     else:
-        for number, path in enumerate(files(at(entry.path)) or ()):
+        for number, path in enumerate(files(listed_location(entry.path)) or ()):
             yield name, number, Entry(str(path), True, entry.link)
 
 
 def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
-    path = at(entry.path)
+    path = listed_location(entry.path)
     if entry.file or entry.odd or not path.is_dir():
         yield from ((path.as_posix(), 0, file) for file in _files([entry]))
         return
@@ -366,7 +372,8 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
     subfolders = [Path(file.path).name for file in entries if not file.file and not file.odd]
     try:
         data = _data_of(
-            [file for file in entries if format_of(at(file.path))], f"{path.as_posix()}/*"
+            [file for file in entries if format_of(listed_location(file.path))],
+            f"{path.as_posix()}/*",
         )
     except ConfigError as error:
         hint = (
@@ -375,7 +382,11 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
         )
         raise ConfigError(f"{error}{hint if subfolders else ''}") from None
     data_files = _files(data)
-    names = [Path(file.path).name for file in entries if file.file and not format_of(at(file.path))]
+    names = [
+        Path(file.path).name
+        for file in entries
+        if file.file and not format_of(listed_location(file.path))
+    ]
     if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:
         raise ConfigError(
             f"the folder {str(path)!r} holds compressed data that Penstock does not read "
@@ -389,13 +400,13 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
             f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
             f"{path.as_posix()}/**/*.parquet"
         )
-    yield from ((at(file.path).as_posix(), 0, file) for file in data_files)
+    yield from ((listed_location(file.path).as_posix(), 0, file) for file in data_files)
 
 
 def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     """Return the entries that are data; log once the files that other tools keep beside data."""
-    depth = len(at(before_glob(pattern).rpartition("/")[0]).parts)
-    relative = [PurePosixPath(*at(entry.path).parts[depth:]) for entry in entries]
+    depth = len(listed_location(before_glob(pattern).rpartition("/")[0]).parts)
+    relative = [PurePosixPath(*listed_location(entry.path).parts[depth:]) for entry in entries]
     arrays = {path.with_suffix("") for path in relative if path.suffix == ".npy"}
     is_document_index = [
         path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays
@@ -503,7 +514,7 @@ def _require_regular(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _inside(folder: Path) -> list[Entry]:
-    return _listed("{}/*{}".format(*map(escape, parted(folder.as_posix()))))
+    return _listed("{}/*{}".format(*map(escape, split_digest(folder.as_posix()))))
 
 
 def _listed(pattern: str) -> list[Entry]:
@@ -523,7 +534,7 @@ def _listed(pattern: str) -> list[Entry]:
 
 def _around(pattern: str) -> str:
     """Return, for an error, the contents of the nearest existing folder of a pattern."""
-    folder = at(pattern).parent
+    folder = listed_location(pattern).parent
     if isinstance(folder, RemotePath):
         return "compare its spelling with the store"
     while any(letter in folder.as_posix() for letter in "*?["):

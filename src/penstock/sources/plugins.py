@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..engine.base.contract import fulfilled
+from ..engine.base.contract import require_protocol
 from ..errors import ConfigError
 from ..types import Format
 from .paths import FORMATS, KINDS
@@ -74,4 +74,4 @@ def _loaded(entry: EntryPoint) -> Format:
         loaded = entry.load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{label} cannot be loaded: {error}") from error
-    return fulfilled(loaded, Format, label)
+    return require_protocol(loaded, Format, label)

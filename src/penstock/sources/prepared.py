@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.base import seams
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
-from ..stores import located
+from ..stores import parse_location
 from ..types import Ints
 from . import checksummed, lines, meta, sidecar
 from .braces import braces
@@ -121,7 +121,7 @@ class Prepared:
 def is_prepared(path: str | Path) -> bool:
     """Return whether a folder contains `.nv-meta`."""
     try:
-        return (located(path) / meta.META).is_dir()
+        return (parse_location(path) / meta.META).is_dir()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
@@ -133,7 +133,7 @@ def load(folder: str | Path, split_config: str | None = None) -> Prepared:
         folder: The folder.
         split_config: Name of the split file; by default `split.yaml`, or else `split.json`.
     """
-    root = located(folder)
+    root = parse_location(folder)
     counts = _counts(root)
     split_path = (
         meta.config(root, split_config)
@@ -189,7 +189,7 @@ class JsonLines:
 
 def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
     """Open a prepared `X.jsonl`; an `X.jsonl.idx` beside it must match."""
-    file = located(path)
+    file = parse_location(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(
             f"{str(path)!r} is neither a folder that contains {meta.META} nor a .jsonl file"
@@ -200,7 +200,7 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         size = sidecar.stat(index).size
-        with sidecar.storage(index):
+        with sidecar.convert_storage_errors(index):
             index_bytes = seams.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
         offsets = np.frombuffer(index_bytes, "=u8")
         if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat(file).size:

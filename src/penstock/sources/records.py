@@ -122,7 +122,7 @@ class Records:
         )
 
 
-def counted(data: ChecksummedFile, rows: int) -> int:
+def check_row_count(data: ChecksummedFile, rows: int) -> int:
     """Check the number of rows at the beginning of a file of MDS or LitData against its index.
 
     The number is followed by the offsets of the rows, of 4 bytes each.
@@ -147,7 +147,7 @@ def counted(data: ChecksummedFile, rows: int) -> int:
     return rows
 
 
-def headed(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
+def read_offsets(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
     """Return the offsets at the beginning of such a file: uint32[rows + 1].
 
     They must increase, begin after themselves, and end with the file.

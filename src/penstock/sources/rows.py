@@ -20,29 +20,29 @@ _NUMBERS = (*_INTEGERS, "halffloat", "float", "double", "bool")
 
 
 @cache
-def arrow(module: str = "pyarrow") -> Any:
+def import_arrow(module: str = "pyarrow") -> Any:
     """Import a module of pyarrow on first use."""
     return importlib.import_module(module)
 
 
-def mapped(path: Path) -> Any:
+def map_file(path: Path) -> Any:
     """Return the bytes of a file as a memory-mapped buffer.
 
     Unlike `mmap`, the buffer keeps no file handle, so there may be many of them.
     """
     if is_remote(path):
-        return arrow().py_buffer(seams.world.store.read(str(path)))
-    return arrow().memory_map(spelled(path)).read_buffer()
+        return import_arrow().py_buffer(seams.world.store.read(str(path)))
+    return import_arrow().memory_map(encode_path(path)).read_buffer()
 
 
-def opened(path: Path) -> Any:
+def open_for_arrow(path: Path) -> Any:
     """Open a file for Arrow; a remote file is fetched in the parts that Arrow reads."""
     if is_remote(path):
-        return arrow().PythonFile(RemoteFile(str(path)), "r")
-    return arrow().OSFile(spelled(path))
+        return import_arrow().PythonFile(RemoteFile(str(path)), "r")
+    return import_arrow().OSFile(encode_path(path))
 
 
-def spelled(path: Path) -> bytes:
+def encode_path(path: Path) -> bytes:
     """Encode a path as the file system has it: file names need not be UTF-8."""
     return str(path).encode("utf-8", "surrogateescape")
 
@@ -70,9 +70,9 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def together(pieces: Sequence[Any]) -> Any:
+def join_batches(pieces: Sequence[Any]) -> Any:
     """Concatenate record batches and tables to one batch, or to a table if it is too large."""
-    pa = arrow()
+    pa = import_arrow()
     if len(pieces) > 1 and all(isinstance(piece, pa.RecordBatch) for piece in pieces):
         try:
             return pa.concat_batches(pieces)
@@ -88,7 +88,7 @@ def together(pieces: Sequence[Any]) -> Any:
 
 def numbers_in_lists(arrow_type: Any) -> bool:
     """Return whether a column type is a list of numbers, whose values become arrays."""
-    types = arrow("pyarrow.types")
+    types = import_arrow("pyarrow.types")
     is_list = (
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)
@@ -111,13 +111,13 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
     if not numbers_in_lists(arrow_type):
         if indices is None:
             return python_values(column)
-        return python_values(column.take(arrow().array(indices)))
-    chunked = isinstance(column, arrow().ChunkedArray)
+        return python_values(column.take(import_arrow().array(indices)))
+    chunked = isinstance(column, import_arrow().ChunkedArray)
     selects = indices is not None
     if chunked or (
         selects and (not views or str(arrow_type.value_type) == "bool" or column.values.null_count)
     ):
-        column = column.take(arrow().array(indices)) if selects else column
+        column = column.take(import_arrow().array(indices)) if selects else column
         column, indices = (column.combine_chunks() if chunked else column), None
         views = views or selects
     starts, stops = _bounds(column, indices)
@@ -151,7 +151,7 @@ def numpy_dtype(kind: Any) -> np.dtype[Any]:
     >>> numpy_dtype(pa.float32()), numpy_dtype(pa.timestamp("s"))
     (dtype('float32'), dtype('<M8[s]'))
     """
-    return arrow().nulls(0, kind).to_numpy(zero_copy_only=False).dtype
+    return import_arrow().nulls(0, kind).to_numpy(zero_copy_only=False).dtype
 
 
 def python_values(column: Any) -> list[Any]:
@@ -175,7 +175,7 @@ def python_values(column: Any) -> list[Any]:
     convert = _nanoseconds(column.type)
     if convert is None:
         return exact_pylist(column)
-    if arrow("pyarrow.types").is_dictionary(column.type):
+    if import_arrow("pyarrow.types").is_dictionary(column.type):
         column = column.dictionary_decode()
     return list(map(convert, exact_pylist(column.cast(_as_int64(column.type)))))
 
@@ -199,7 +199,7 @@ def exact_pylist(column: Any) -> list[Any]:
 @cache
 def _nanoseconds(arrow_type: Any) -> Callable[[Any], Any] | None:
     """Return the converter from int64 nanoseconds to a value, or `None` if the type has none."""
-    types = arrow("pyarrow.types")
+    types = import_arrow("pyarrow.types")
     if str(arrow_type).startswith("timestamp[ns"):
         return lambda value: None if value is None else np.datetime64(value, "ns")
     if str(arrow_type) == "duration[ns]":
@@ -237,7 +237,7 @@ def _identity(value: Any) -> Any:
 
 def _as_int64(arrow_type: Any) -> Any:
     """Replace nanoseconds in a type by int64."""
-    pa, types = arrow(), arrow("pyarrow.types")
+    pa, types = import_arrow(), import_arrow("pyarrow.types")
     if not _nanoseconds(arrow_type):
         return arrow_type
     if types.is_struct(arrow_type):
@@ -257,11 +257,11 @@ _CUT_OFF = ("time64[ns]", "date64", "extension")
 
 def _require_exact(column: Any) -> None:
     """Raise `DataError` for times of day with nanoseconds, and for dates with a time of day."""
-    for part in leaves(column):
+    for part in innermost_arrays(column):
         type_name = str(part.type)
         if not (unit := {"time64[ns]": 1_000, "date64[ms]": 86_400_000}.get(type_name)):
             continue
-        numbers = part.cast(arrow().int64()).drop_null().to_numpy()
+        numbers = part.cast(import_arrow().int64()).drop_null().to_numpy()
         if (inexact := numbers[numbers % unit != 0]).size:
             lost = "nanoseconds" if unit == 1_000 else "time of day"
             raise DataError(
@@ -270,9 +270,9 @@ def _require_exact(column: Any) -> None:
             )
 
 
-def leaves(column: Any) -> Iterator[Any]:
+def innermost_arrays(column: Any) -> Iterator[Any]:
     """Yield the innermost arrays of a column."""
-    pa, types, arrow_type = arrow(), arrow("pyarrow.types"), column.type
+    pa, types, arrow_type = import_arrow(), import_arrow("pyarrow.types"), column.type
     if isinstance(column, pa.ChunkedArray):
         children = column.chunks
     elif isinstance(column, pa.ExtensionArray):
@@ -280,7 +280,7 @@ def leaves(column: Any) -> Iterator[Any]:
     elif types.is_dictionary(arrow_type):
         children = [column.dictionary_decode()]
     elif types.is_run_end_encoded(arrow_type):
-        children = [arrow("pyarrow.compute").run_end_decode(column)]
+        children = [import_arrow("pyarrow.compute").run_end_decode(column)]
     elif types.is_union(arrow_type):
         children = [column.field(number) for number in range(arrow_type.num_fields)]
     elif types.is_struct(arrow_type):
@@ -294,12 +294,12 @@ def leaves(column: Any) -> Iterator[Any]:
         yield column
         return
     for part in children:
-        yield from leaves(part)
+        yield from innermost_arrays(part)
 
 
 def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
     """Return the start and the end of each list of a column, as indices into its values."""
-    if arrow("pyarrow.types").is_fixed_size_list(column.type):
+    if import_arrow("pyarrow.types").is_fixed_size_list(column.type):
         rows = np.arange(len(column), dtype=np.int64) if indices is None else indices
         starts = (rows + column.offset) * column.type.list_size
         return starts, starts + column.type.list_size
@@ -309,7 +309,7 @@ def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
     )
 
 
-def check(array: Any) -> None:
+def check_offsets(array: Any) -> None:
     """Raise if offsets or dictionary indices lead out of an array: reading it could crash.
 
     `Array.validate` checks sizes only, and with `full=True` all bytes of all texts. This checks the
@@ -317,18 +317,18 @@ def check(array: Any) -> None:
     """
     arrow_type = array.type
     rule = _check_rules().get(arrow_type.id)
-    if rule is None and isinstance(array, arrow().ExtensionArray):
-        check(array.storage)
+    if rule is None and isinstance(array, import_arrow().ExtensionArray):
+        check_offsets(array.storage)
     elif rule is None:
         array.validate(full=True)  # views, unions, run-end encodings
     elif rule == "dictionary":
         codes = array.indices.drop_null().to_numpy(zero_copy_only=False)
         if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(array.dictionary):
             raise ValueError("a damaged column: an index lies outside of its dictionary")
-        check(array.dictionary)
+        check_offsets(array.dictionary)
     elif rule == "struct":
         for field in array.flatten():  # nulls of the struct hide undefined values of the fields
-            check(field)
+            check_offsets(field)
     elif rule != "plain":
         buffers, width, values = (
             array.buffers(),
@@ -341,7 +341,7 @@ def check(array: Any) -> None:
             if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
                 raise ValueError("a damaged column: an offset lies outside of its values")
         if rule in _LISTS:
-            check(values)
+            check_offsets(values)
 
 
 _WIDTHS = {"text": "<i4", "large text": "<i8", "list": "<i4", "large list": "<i8"}
@@ -351,7 +351,7 @@ _LISTS = ("list", "large list", "fixed list")
 @cache
 def _check_rules() -> dict[int, str]:
     """Return the check to apply, by the id of an Arrow type."""
-    pa = arrow()
+    pa = import_arrow()
     plain = [
         pa.null(),
         pa.bool_(),
@@ -387,5 +387,5 @@ def _check_rules() -> dict[int, str]:
 def _without_nulls(values: Any) -> Any:
     """Return the numbers of an array and ignore its null mask."""
     parts = [None, values.buffers()[1]]
-    array = arrow().Array.from_buffers(values.type, len(values), parts, offset=values.offset)
+    array = import_arrow().Array.from_buffers(values.type, len(values), parts, offset=values.offset)
     return array.to_numpy(zero_copy_only=False)

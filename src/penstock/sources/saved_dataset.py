@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
 from ..errors import MALFORMED, ConfigError, DataError, StorageError
-from ..stores import located
+from ..stores import parse_location
 from . import meta, sidecar
-from .rows import arrow
+from .rows import import_arrow
 
 MANIFEST = ".shards.json"
 """File beside the shards that describes their input and, once complete, each file."""
@@ -40,12 +40,12 @@ class SavedDataset(NamedTuple):
 def is_saved_dataset(path: str | Path) -> bool:
     """Return whether `penstock.write` wrote a folder."""
     try:
-        return (located(path) / MANIFEST).is_file()
+        return (parse_location(path) / MANIFEST).is_file()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
 
-def written(paths: Sequence[str | Path]) -> SavedDataset | None:
+def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
     """Return the dataset of a folder that `penstock.write` wrote, or `None` for any other path.
 
     Raises:
@@ -54,7 +54,7 @@ def written(paths: Sequence[str | Path]) -> SavedDataset | None:
     """
     if len(paths) != 1 or not is_saved_dataset(paths[0]):
         return None
-    folder = located(paths[0])
+    folder = parse_location(paths[0])
     path = folder / MANIFEST
     data = meta.read_bytes(path)
     try:
@@ -97,9 +97,9 @@ def token_column(files: Sequence[Path], kind: str) -> str | None:
     """Return the token column of a dataset written by Hugging Face's `save_to_disk`, or `None`."""
     if kind != "arrow" or not files or not (files[0].parent / _STATE).is_file():
         return None
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     try:
-        schema = arrow("pyarrow.ipc").read_schema(pa.py_buffer(_head(files[0])))
+        schema = import_arrow("pyarrow.ipc").read_schema(pa.py_buffer(_head(files[0])))
         column_type: Any = dict(zip(schema.names, schema.types, strict=False)).get(_IDS)
     except StorageError:
         raise

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.hints import near
+from ..engine.base.hints import did_you_mean
 from ..engine.base.progress import Progress
 from ..engine.base.random import keys_of
 from ..errors import ConfigError, DataError
@@ -24,9 +24,9 @@ from ..stores import Reach
 from ..types import Ints, Json, Sizes
 from . import sidecar
 from .chain import Chain, Counts, Decoding, File, OpenArguments
-from .identity import Digest, content, file_digest, row_digest
+from .identity import Digest, file_digest, memory_digest, row_digest
 from .kinds import Kind, Typed
-from .rows import arrow
+from .rows import import_arrow
 from .sizes import ColumnFile
 
 Mask = npt.NDArray[np.bool_]
@@ -117,7 +117,7 @@ class Selected:
         """Return a digest of the files and of the selected rows."""
         if self._digest is None:
             chain = self._chain
-            spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
+            spelled = f"{memory_digest(self._rows)}{json.dumps(self.describe(), default=str)}"
             self._digest = file_digest(
                 chain.paths, chain.stats, self.read, len(self), spelled, chain.cache
             )
@@ -232,7 +232,9 @@ def _raise_missing_column(column: str, files: Sequence[File], paths: Sequence[Pa
     (row,) = file.read(np.zeros(1, np.int64))
     columns = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
     remark = f"the first has {', '.join(columns[:20])}" if columns else "the first is no mapping"
-    raise ConfigError(f"{path}: where: no row has {column!r}; {remark}{near(column, columns)}")
+    raise ConfigError(
+        f"{path}: where: no row has {column!r}; {remark}{did_you_mean(column, columns)}"
+    )
 
 
 def _selected_rows(
@@ -269,7 +271,7 @@ def _selected_rows(
 
 def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
     """Return the mask of matching rows, and how many rows have the column."""
-    pa, rows_with_column = arrow(), 0
+    pa, rows_with_column = import_arrow(), 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
         for piece, count in _column(file, path, column):
@@ -295,7 +297,7 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
     if isinstance(file, ColumnFile):
         yield from ((piece, len(piece)) for piece in file.column(column))
         return
-    pa = arrow()
+    pa = import_arrow()
     for start in range(0, len(file), _ROWS):
         rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
         mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
@@ -317,7 +319,7 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
 
 
 def _matches(values: Any, condition: Any) -> Mask:
-    pa, pc = arrow(), arrow("pyarrow.compute")
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
 
     def scalar(value: Any) -> Any:
         if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
@@ -354,7 +356,7 @@ def _matches(values: Any, condition: Any) -> Mask:
 
 def _exact(value: Any, arrow_type: Any) -> Any:
     """Convert a value to an Arrow scalar; pandas times keep their nanoseconds."""
-    pa = arrow()
+    pa = import_arrow()
     if hasattr(value, "nanosecond"):
         scalar = pa.scalar(
             value.value,
@@ -391,7 +393,9 @@ def _hashed(values: Any, low: int, high: int) -> Mask:
 
     Numbers hash as their text.
     """
-    texts = arrow("pyarrow.compute").fill_null(values.cast(arrow().large_string()), "")
+    texts = import_arrow("pyarrow.compute").fill_null(
+        values.cast(import_arrow().large_string()), ""
+    )
     # Hash each distinct value once.
     encoded = texts.dictionary_encode()
     hashes = keys_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
@@ -399,7 +403,7 @@ def _hashed(values: Any, low: int, high: int) -> Mask:
 
 
 def _is_text(arrow_type: Any) -> bool:
-    types = arrow("pyarrow.types")
+    types = import_arrow("pyarrow.types")
     return bool(
         types.is_string(arrow_type)
         or types.is_large_string(arrow_type)

@@ -21,11 +21,11 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
-from ..engine.base.urls import local
-from ..errors import DataError, PenstockError, StorageError, storage
-from ..stores import home, is_remote
+from ..engine.base.urls import require_local
+from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
+from ..stores import default_cache, is_remote
 from . import sums
-from .rows import mapped, spelled
+from .rows import encode_path, map_file
 
 LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS, TAR = (
     range(1, 14)
@@ -136,7 +136,7 @@ def ensure(
     candidates = [] if rebuild else [path, *([fallback] if fallback else [])]
 
     def find() -> Path | None:
-        with storage(path):
+        with convert_storage_errors(path):
             return next(
                 (
                     candidate
@@ -232,11 +232,11 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
         DataError: The sidecar is damaged.
     """
     _require_file(path, data)
-    with storage(path):
+    with convert_storage_errors(path):
         stamp = decode(seams.world.store.read(str(path), 0, HEADER))
         current, size = stat(data), stat(path).size
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
-        raise damaged(path, data)
+        raise damage_error(path, data)
     return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
 
 
@@ -257,15 +257,15 @@ def read_body(
         DataError: The sidecar is damaged, or the data changed.
     """
     _require_file(path, data)
-    with storage(path):
-        mapping = memoryview(mapped(path))
+    with convert_storage_errors(path):
+        mapping = memoryview(map_file(path))
     stamp, content = decode(bytes(mapping[:HEADER])), mapping[HEADER:]
     if (
         stamp is None
         or stamp.kind != kind
         or (len(content), zlib.crc32(content)) != (stamp.length, stamp.crc)
     ):
-        raise damaged(path, data)
+        raise damage_error(path, data)
     if require_current:
         require_unchanged(data, stamp.data, name=str(data))
     return stamp.total, content
@@ -318,12 +318,12 @@ def ensure_copy(
     """
 
     def make(locked: bool) -> tuple[int, bytes]:
-        with storage(target), seams.world.disk.create(target, locked) as file:
+        with convert_storage_errors(target), seams.world.disk.create(target, locked) as file:
             require_free_space(target.parent, stat(data).size, f"to unpack or convert {data}")
             write_copy(file)
             size = file.seek(0, 2)
             file.seek(0)
-            return size, sums.of(iter(lambda: file.read(sums.CHUNK), b"")).tobytes()
+            return size, sums.compute(iter(lambda: file.read(sums.CHUNK), b"")).tobytes()
 
     stamp_file = stamp_path(target)
 
@@ -343,7 +343,7 @@ def ensure_copy(
 
     _find_or_make(data, _lock(data, target), find, make, save)
     if stat(target).size != read_body(stamp_file, kind, data)[0]:
-        raise damaged(target, data)
+        raise damage_error(target, data)
     return target
 
 
@@ -355,10 +355,10 @@ def stamp_path(target: Path) -> Path:
 def _require_file(path: Path, data: Path) -> None:
     """Raise if the path is no regular file: opening a pipe, for example, would block forever."""
     if path.exists() and not path.is_file():
-        raise damaged(path, data)
+        raise damage_error(path, data)
 
 
-def damaged(path: Path, data: Path) -> DataError:
+def damage_error(path: Path, data: Path) -> DataError:
     """Build the error for a sidecar that Penstock cannot have written like this."""
     remedy = "delete it" if path == data else _remedy(path, data)
     return DataError(
@@ -371,7 +371,7 @@ def note_change(places: Sequence[Path], kind: int, data: Path, total: int, body:
     """Log that the data changed, if the first existing sidecar of these has another body."""
     for path in places:
         if path.exists():
-            with storage(path):
+            with convert_storage_errors(path):
                 stamp = decode(seams.world.store.read(str(path), 0, HEADER))
             if stamp is not None and stamp[2:] != (total, len(body), zlib.crc32(body)):
                 log_changed(data)
@@ -409,7 +409,7 @@ def one_log_line() -> Generator[None]:
 
 def stat(path: Path) -> Stat:
     """Return the version of a file: size, mtime, inode and ctime."""
-    with storage(path):
+    with convert_storage_errors(path):
         return seams.world.store.stat(str(path))
 
 
@@ -469,8 +469,8 @@ def unchanged_during(path: Path, expected: Stat, *, name: str) -> Generator[None
 
 def cache_folder(data: Path, cache: str | Path | None) -> Path:
     """Return the cache folder of a file: `<cache>/<digest of its absolute path>`."""
-    root = home() if cache is None else local(cache)
-    return root / hashlib.blake2b(spelled(data.absolute()), digest_size=12).hexdigest()
+    root = default_cache() if cache is None else require_local(cache)
+    return root / hashlib.blake2b(encode_path(data.absolute()), digest_size=12).hexdigest()
 
 
 def index_path(data: Path, cache: str | Path | None, suffix: str = "lines") -> Path:
@@ -500,8 +500,8 @@ def cache_path(data: Path, cache: str | Path | None, name: str) -> Path:
 
     A name over the limit of 255 bytes is replaced by its hash.
     """
-    if len(spelled(Path(name))) > _NAME:
-        digest = hashlib.blake2b(spelled(Path(name)), digest_size=12).hexdigest()
+    if len(encode_path(Path(name))) > _NAME:
+        digest = hashlib.blake2b(encode_path(Path(name)), digest_size=12).hexdigest()
         name = f".{digest}{Path(name).suffix}"
     return cache_folder(data, cache) / name
 

@@ -19,7 +19,7 @@ from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
 from . import sidecar
 from .chain import Counts, File
-from .rows import arrow
+from .rows import import_arrow
 
 _AT_ONCE = 1 << 10  # rows per call of the tokenizer
 _LARGE = 4 << 20  # bytes whose tokens take seconds to count
@@ -113,7 +113,7 @@ def _stored_lengths(
     )
     rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
     if rows != len(file):
-        raise sidecar.damaged(target, path)
+        raise sidecar.damage_error(target, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
 
 
@@ -197,8 +197,8 @@ def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list
 
 
 def _list_lengths(file: ColumnFile, column: str) -> Ints:
-    compute: Any = arrow("pyarrow.compute")
-    types: Any = arrow("pyarrow.types")
+    compute: Any = import_arrow("pyarrow.compute")
+    types: Any = import_arrow("pyarrow.types")
     pieces = [np.zeros(0, np.int64)]
     with Progress(f"read lengths of {column} of {file.path.name}", len(file), "rows") as progress:
         for piece in file.column(column):

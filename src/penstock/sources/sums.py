@@ -33,10 +33,10 @@ _LENGTH = hash64(1, np.arange(1)) | np.uint64(1)
 Sums: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
-def of(chunks: Iterable[bytes | memoryview]) -> Sums:
+def compute(chunks: Iterable[bytes | memoryview]) -> Sums:
     """Return the checksums of chunks, each but the last a multiple of the block size.
 
-    >>> of([b"a" * 4096 + b"b"]).tolist()
+    >>> compute([b"a" * 4096 + b"b"]).tolist()
     [3945947320, 2042099434]
     """
     return np.concatenate([np.zeros(0, "<u4"), *(_of_chunk(memoryview(chunk)) for chunk in chunks)])
@@ -81,14 +81,14 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     if len(data) < start + length - low:
-        raise short(len(data), low, start + length - low, name)
+        raise too_short(len(data), low, start + length - low, name)
     if sums is None:
         return data
     compare(memoryview(data), low, sums, name)
     return data[start - low : start + length - low]
 
 
-def short(count: int, offset: int, expected: int, name: str) -> DataError:
+def too_short(count: int, offset: int, expected: int, name: str) -> DataError:
     """Build the error for a file that ends too early."""
     return DataError(
         f"{count} bytes at {offset} where {expected} were expected: the file was cut off",

@@ -89,7 +89,7 @@ class Members:
             if kind == "L":
                 long = _text(body)
             elif kind == "g":
-                self._refuse_global(records(body), at)
+                self._refuse_global(parse_pax(body), at)
                 start = self.at if at == start else start
             elif kind in "xX":
                 pax = self._records(body, at)
@@ -124,14 +124,14 @@ class Members:
                     f"{self._stop - self.at:,} are here",
                     at,
                 )
-            self.at += padded(size)
+            self.at += round_to_blocks(size)
         return Member(name, kind, start, at + BLOCK, size)
 
     def _kind_and_size(self, block: bytes, at: int) -> tuple[str, int]:
         if len(block) < BLOCK:
             raise self._bad("the archive is cut off in a header", at)
         try:
-            stored, size = number(block[148:156]), number(block[124:136])
+            stored, size = parse_number(block[148:156]), parse_number(block[124:136])
             unsummed = block[:148] + block[156:]
             total = sum(unsummed) + 256
             # Some old programs sum signed bytes.
@@ -165,11 +165,11 @@ class Members:
         body = self._get(at + BLOCK, size)
         if len(body) < size:
             raise self._bad("the archive is cut off in a long name or pax header", at)
-        self.at = at + BLOCK + padded(size)
+        self.at = at + BLOCK + round_to_blocks(size)
         return body
 
     def _records(self, body: bytes, at: int) -> dict[bytes, bytes]:
-        pax = records(body)
+        pax = parse_pax(body)
         if pax is None or not pax.get(b"size", b"0").isdigit() or len(pax.get(b"size", b"")) > 20:
             raise self._bad("damaged pax records: the archive is damaged", at)
         return pax
@@ -221,22 +221,22 @@ def sample_part(member: Member, name: str) -> tuple[str, str] | None:
     return f"{folder}{slash}{stem}", part
 
 
-def padded(size: int) -> int:
+def round_to_blocks(size: int) -> int:
     """Round a size up to full blocks.
 
-    >>> padded(0), padded(1), padded(512)
+    >>> round_to_blocks(0), round_to_blocks(1), round_to_blocks(512)
     (0, 512, 512)
     """
     return -(-size // BLOCK) * BLOCK
 
 
-def number(field: bytes) -> int:
+def parse_number(field: bytes) -> int:
     r"""Parse a number of a header: octal digits, or base 256 if the first bit is set.
 
     Raises:
         ValueError: The field is no number.
 
-    >>> number(b"00000000017\0"), number(b"\x80" + bytes(10) + b"\x05"), number(bytes(8))
+    >>> parse_number(b"00000000017\0"), parse_number(b"\x80" + bytes(10) + b"\x05"), parse_number(bytes(8))
     (15, 5, 0)
     """
     if field[0] & 0x80:
@@ -246,13 +246,13 @@ def number(field: bytes) -> int:
     return int(field.partition(b"\0")[0].strip() or b"0", 8)
 
 
-def records(body: bytes) -> dict[bytes, bytes] | None:
+def parse_pax(body: bytes) -> dict[bytes, bytes] | None:
     r"""Parse the records of a pax header, each `length key=value` and a newline.
 
     Returns:
         The values by key; `None` if the header is damaged.
 
-    >>> records(b"12 path=a.b\n")
+    >>> parse_pax(b"12 path=a.b\n")
     {b'path': b'a.b'}
     """
     values: dict[bytes, bytes] = {}

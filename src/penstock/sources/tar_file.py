@@ -14,8 +14,8 @@ from . import sidecar, tar_index
 from .chain import gap_of
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
-from .tar_headers import MERGED, ByHeaders, foreign, none_of, warn_of_merged
-from .tar_places import TarIndex, decode, merged, near
+from .tar_headers import MERGED, ByHeaders, foreign_index_error, none_of, warn_of_merged
+from .tar_places import TarIndex, decode, first_merged, group_reads
 
 _BLOCK = 4 << 20  # bytes per read if reads are costly: from a store, or with checksums
 _FEW = 64 << 10  # bytes per read otherwise
@@ -52,7 +52,7 @@ class Tar:
         self._stat, self._far = sidecar.stat(path), is_remote(path)
         places = self._places()
         self._rows = len(places.digests)
-        if (row := merged(places)) is not None and cache.once(MERGED):
+        if (row := first_merged(places)) is not None and cache.once(MERGED):
             kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
             warn_of_merged(str(origin), places.key(row), [places.names[kind] for kind in kinds])
 
@@ -85,7 +85,7 @@ class Tar:
         """Return the index of each of these keys that the archive contains."""
         unique, places = list(dict.fromkeys(keys)), self._places()
         order = np.argsort(places.digests)
-        key_digests = tar_index.digests(unique)
+        key_digests = tar_index.digest_keys(unique)
         rows: dict[str, int] = {}
         positions = np.searchsorted(places.digests, key_digests, sorter=order)
         for key, digest, position in zip(
@@ -109,7 +109,7 @@ class Tar:
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
-            raise foreign(self._index, self._origin) from error
+            raise foreign_index_error(self._index, self._origin) from error
 
     def _samples(self, rows: Ints) -> list[Any]:
         """Return samples in archive order."""
@@ -149,8 +149,8 @@ class Tar:
         places = self._places()
         starts, sizes = places.data[members], places.sizes[members]
         if self._far or self._data.known():
-            return near(starts, sizes, gap_of(self._path), _BLOCK, _BLOCK)
-        return near(starts, sizes, _ALONE, _ALONE, _FEW)
+            return group_reads(starts, sizes, gap_of(self._path), _BLOCK, _BLOCK)
+        return group_reads(starts, sizes, _ALONE, _ALONE, _FEW)
 
     def _parts(self, members: Ints) -> list[bytes]:
         """Return the bytes of members, which are in archive order."""
@@ -224,7 +224,7 @@ def open_tar(
         rebuild: Build the index again.
         data: The bytes of the archive.
     """
-    index = tar_index.make(path, origin, cache=cache, rebuild=rebuild)
+    index = tar_index.ensure(path, origin, cache=cache, rebuild=rebuild)
     data = data or ChecksummedFile(path, origin, held)
     return Tar(
         path,
@@ -249,7 +249,7 @@ def open_indexed(
     """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
     if not sidecar.index_path(path, cache, "tar").exists():
-        index = tar_index.foreign(path, sidecar.stat(path))
+        index = tar_index.find_energon_index(path, sidecar.stat(path))
     if index is None:
         return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
     data = data or ChecksummedFile(path, path, held)

@@ -21,7 +21,7 @@ from .checksummed import ChecksummedFile
 from .lru import LRUCache
 from .tar import Get, Members, sample_part
 from .tar_index import Window
-from .tar_places import merges
+from .tar_places import looks_merged
 
 _BLOCK = 4 << 20  # bytes of samples read together
 _WHOLE = 64 << 10  # samples up to this size are read in full even if `columns` selects parts
@@ -116,7 +116,7 @@ class ByHeaders:
             raise self._foreign() from error
         if members.at != stop or not parts or not self._ends(stop, sample["__key__"]):
             raise self._foreign()
-        if merges(parts) and self._cache.once(MERGED):
+        if looks_merged(parts) and self._cache.once(MERGED):
             warn_of_merged(name, sample["__key__"], parts)
         if columns is not None and len(sample) == 2:
             raise none_of(columns, parts, f"{name}, {sample['__key__']}")
@@ -136,10 +136,10 @@ class ByHeaders:
         return self._data.read(at, min(length, self._stat.size - at))
 
     def _foreign(self) -> DataError:
-        return foreign(self._index, self._path)
+        return foreign_index_error(self._index, self._path)
 
 
-def foreign(index: Path, origin: Path) -> DataError:
+def foreign_index_error(index: Path, origin: Path) -> DataError:
     """Build the error for an index that does not belong to the archive."""
     return DataError(
         f"the offsets in {index} do not fit this archive: run `penstock index --rebuild {origin}`, "

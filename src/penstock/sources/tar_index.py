@@ -51,11 +51,11 @@ class Window:
         return self._bytes[start : start + length]
 
     def _stored(self, at: int, length: int) -> bytes:
-        with sidecar.storage(self._path):
+        with sidecar.convert_storage_errors(self._path):
             return seams.world.store.read(str(self._path), at, length)
 
 
-def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
+def ensure(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """Return the path of Penstock's index of an archive; build it if necessary."""
     in_cache = sidecar.cached_index_path(origin, cache, _NAME)
     index = sidecar.index_path(origin, cache, _NAME) if path == origin else in_cache
@@ -64,7 +64,7 @@ def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = 
         size = sidecar.stat(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
             contents = pass_over(path, size, str(origin), progress.tell)
-        return len(contents.keys), encode(contents, digests(contents.keys))
+        return len(contents.keys), encode(contents, digest_keys(contents.keys))
 
     return sidecar.ensure(index, sidecar.TAR, origin, build, fallback=in_cache, rebuild=rebuild)
 
@@ -121,7 +121,7 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
             "completely, or something was appended",
             where=where,
         )
-    with sidecar.storage(path):
+    with sidecar.convert_storage_errors(path):
         rest = seams.world.store.read(str(path), at, size - at)
     if len(rest) != size - at or rest.count(0) != len(rest):
         raise DataError(
@@ -131,7 +131,7 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
         )
 
 
-def foreign(path: Path, stat: Stat) -> Path | None:
+def find_energon_index(path: Path, stat: Stat) -> Path | None:
     """Return the index that Energon left beside an archive, if it can replace Penstock's.
 
     It must be newer than the archive, and its offsets must increase in full blocks from the first
@@ -167,11 +167,11 @@ def foreign(path: Path, stat: Stat) -> Path | None:
 
 def foreign_offsets(index: Path) -> Ints:
     """Read an index of Energon: the offsets of the samples, and of the end."""
-    with sidecar.storage(index):
+    with sidecar.convert_storage_errors(index):
         return np.frombuffer(seams.world.store.read(str(index)), "=u8").astype(np.int64)
 
 
-def digests(keys: Iterable[str]) -> npt.NDArray[np.uint64]:
+def digest_keys(keys: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Return an eight-byte digest of each key, by which samples are found."""
     data = b"".join(
         hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()

@@ -79,16 +79,16 @@ class TarIndex(NamedTuple):
         return offsets + np.arange(len(offsets)), counts
 
 
-def merges(parts: Iterable[str], unique_parts: Container[str] = ()) -> bool:
+def looks_merged(parts: Iterable[str], unique_parts: Container[str] = ()) -> bool:
     """Return whether the parts of a sample look like several samples with dotted names.
 
     Either several parts begin with a number (`23.0.jpg` and `23.1.jpg` become the parts `0.jpg` and
     `1.jpg` of the sample `23`), or a part that no other sample has (`alone`) accompanies one with the
     same extension.
 
-    >>> merges(["0.jpg", "1.jpg"]), merges(["jpg", "seg.jpg", "json"])
+    >>> looks_merged(["0.jpg", "1.jpg"]), looks_merged(["jpg", "seg.jpg", "json"])
     (True, False)
-    >>> merges(["left.jpg", "right.jpg"])
+    >>> looks_merged(["left.jpg", "right.jpg"])
     False
     """
     split = [part.rpartition(".")[::2] for part in parts]
@@ -104,7 +104,7 @@ def merges(parts: Iterable[str], unique_parts: Container[str] = ()) -> bool:
     )
 
 
-def merged(places: TarIndex) -> int | None:
+def first_merged(places: TarIndex) -> int | None:
     """Return the first sample that looks like several, or `None`."""
     dotted = np.asarray(["." in name for name in places.names], np.bool_)
     if not dotted.any():
@@ -123,7 +123,7 @@ def merged(places: TarIndex) -> int | None:
     )
     for row in rows.tolist():
         kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
-        if merges([places.names[kind] for kind in kinds], unique_parts):
+        if looks_merged([places.names[kind] for kind in kinds], unique_parts):
             return row
     return None
 
@@ -203,12 +203,14 @@ def decode(rows: int, body: bytes | memoryview, size: int) -> TarIndex:
     )
 
 
-def near(starts: Ints, sizes: Ints, gap: int, alone: int, limit: int) -> tuple[Ints, Ints, Ints]:
+def group_reads(
+    starts: Ints, sizes: Ints, gap: int, alone: int, limit: int
+) -> tuple[Ints, Ints, Ints]:
     """Group nearby parts into reads; return start, end and number of parts of each read.
 
     A read joins parts less than `gap` bytes apart and smaller than `alone`, about `limit` bytes in all.
 
-    >>> near(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
+    >>> did_you_mean(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
     (array([  0, 900]), array([ 15, 905]), array([2, 1]))
     """
     ends = starts + sizes

@@ -35,9 +35,9 @@ def open_tfrecord(request: OpenRequest, /) -> Records:
     path, origin, columns, data = request.path, request.origin, request.columns, request.data
 
     def offsets_of(path: Path, size: Stat, tell: Callable[[int], None]) -> tuple[Ints, sums.Sums]:
-        return np.asarray([*_record_starts(data, size.size, tell), size.size], np.int64), sums.of(
-            []
-        )
+        return np.asarray(
+            [*_record_starts(data, size.size, tell), size.size], np.int64
+        ), sums.compute([])
 
     index = line_index.make_index(
         path, origin, cache=request.cache, rebuild=request.rebuild, what="records", find=offsets_of
@@ -52,7 +52,7 @@ def open_tfrecord(request: OpenRequest, /) -> Records:
         data=data,
         origin=origin,
         columns=columns,
-        sound=sound,
+        sound=valid_records,
     )
 
 
@@ -75,7 +75,7 @@ def _record_starts(data: ChecksummedFile, size: int, tell: Callable[[int], None]
         if not ends:
             starts, chunk = [0], data.read(at, _length(chunk, at, size, origin))
             ends = [len(chunk)]
-        is_valid = sound(
+        is_valid = valid_records(
             memoryview(chunk), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         )
         if not is_valid.all():
@@ -114,7 +114,7 @@ def _length(chunk: bytes, at: int, size: int, origin: Path) -> int:
     return length
 
 
-def sound(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
+def valid_records(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
     """Return which records match their lengths and checksums."""
     data = np.frombuffer(block, np.uint8)
     sizes = ends - starts

@@ -98,7 +98,7 @@ class Mapped(Totals):
 
         sidecar.ensure_copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
         _, checks = sidecar.read_body(sidecar.stamp_path(target), sidecar.TOTALS, origin)
-        with sidecar.storage(target), target.open("rb") as file:
+        with sidecar.convert_storage_errors(target), target.open("rb") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._checks = np.frombuffer(checks, "<u4")
         self._seen = np.zeros(len(self._checks), np.bool_)

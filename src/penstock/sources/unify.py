@@ -15,7 +15,7 @@ from ..errors import DataError
 from . import sidecar
 from .cached_facts import cached_fact
 from .kinds import fits, kinds_of
-from .rows import arrow, numpy_dtype
+from .rows import import_arrow, numpy_dtype
 
 _LOG = logging.getLogger("penstock")
 _LOGGED = set[str]()
@@ -57,7 +57,7 @@ class Unified:
         Raises:
             DataError: A column has types without a common type.
         """
-        pa, number = arrow(), len(self._schemas)
+        pa, number = import_arrow(), len(self._schemas)
         self._schemas.append(schema)
         self._paths.append(path)
         for field in schema:
@@ -94,7 +94,7 @@ class Unified:
         """
         if not self._schemas:
             return None
-        pa = arrow()
+        pa = import_arrow()
         widest = max(range(len(self._schemas)), key=lambda number: len(self._schemas[number].names))
         fields = list[Any]()
         for name in self._seen if columns is None else columns:
@@ -169,7 +169,7 @@ def _integers(name: str, schemas: Sequence[Any]) -> Any:
 
     It is int64, or uint64 if all integers are.
     """
-    pa = arrow()
+    pa = import_arrow()
     types = {schema.field(name).type for schema in schemas if name in schema.names}
     integers = {arrow_type for arrow_type in types if pa.types.is_integer(arrow_type)}
     return pa.uint64() if integers == {pa.uint64()} else pa.int64()
@@ -187,7 +187,7 @@ def common_type(left: Any, right: Any) -> Any:
     >>> common_type(pa.int32(), pa.uint32()), common_type(pa.int64(), pa.float32())
     (DataType(int64), DataType(double))
     """
-    pa, types = arrow(), arrow("pyarrow.types")
+    pa, types = import_arrow(), import_arrow("pyarrow.types")
     left_kind, right_kind = (
         kinds_of(pa.schema([("x", kind)]), ["x"])["x"] for kind in (left, right)
     )
@@ -232,7 +232,7 @@ def common_type(left: Any, right: Any) -> Any:
 
 def _wide(left: Any, right: Any) -> type[np.floating[Any]]:
     """Return the narrowest float type of a result: float64 beside integers, as for samples."""
-    integer = arrow("pyarrow.types").is_integer
+    integer = import_arrow("pyarrow.types").is_integer
     return np.float64 if integer(left) or integer(right) else np.float16
 
 
@@ -256,7 +256,7 @@ class Conform:
     """Converts batches of a file to the common schema of all files."""
 
     def __init__(self, own: Any, schema: Any | None, path: Path) -> None:
-        pa, self._path = arrow(), path
+        pa, self._path = import_arrow(), path
         self.names: list[str] = (
             own.names if schema is None else [name for name in schema.names if name in own.names]
         )
@@ -291,7 +291,7 @@ class Conform:
 
     def column(self, name: str, column: Any, rows: int) -> Any:
         """Return one column, of nulls if the file lacks it."""
-        pa = arrow()
+        pa = import_arrow()
         if column is None:
             return pa.nulls(rows, self.schema.field(name).type)
         target = self._casts.get(name)
@@ -321,7 +321,7 @@ def readable_type(arrow_type: Any) -> Any:
     >>> readable_type(pa.list_view(pa.string_view())), readable_type(pa.int8())
     (ListType(list<item: large_string>), DataType(int8))
     """
-    pa, types = arrow(), arrow("pyarrow.types")
+    pa, types = import_arrow(), import_arrow("pyarrow.types")
     if types.is_string_view(arrow_type):
         return pa.large_string()
     if types.is_binary_view(arrow_type):
@@ -359,14 +359,14 @@ def cast_exactly(column: Any, target: Any) -> Any:
     Raises:
         ArrowInvalid: A value would change.
     """
-    pa: Any = arrow()
-    types: Any = arrow("pyarrow.types")
+    pa: Any = import_arrow()
+    types: Any = import_arrow("pyarrow.types")
     if column.type.equals(target):
         return column
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     elif types.is_run_end_encoded(column.type):
-        column = arrow("pyarrow.compute").run_end_decode(column)
+        column = import_arrow("pyarrow.compute").run_end_decode(column)
     elif isinstance(column.type, (pa.ListViewType, pa.LargeListViewType)):
         column = _of_list_view(column)
     if types.is_struct(target) and types.is_struct(column.type):
@@ -399,8 +399,8 @@ def cast_exactly(column: Any, target: Any) -> Any:
 
 def _of_list_view(column: Any) -> Any:
     """Convert views of lists to lists; Arrow's cast loses values after null lists."""
-    pa = arrow()
-    sizes = arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()
+    pa = import_arrow()
+    sizes = import_arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()
     is_large = isinstance(column.type, pa.LargeListViewType)
     offsets = pa.array(
         np.concatenate([[0], np.cumsum(sizes)]), pa.int64() if is_large else pa.int32()

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.machine import seeded_like
+from ..engine.base.machine import fresh_generator
 
 _DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
 _VALUES, _FEWEST = 1 << 18, 1 << 9  # values to examine in all items with cycles, and in each
@@ -353,7 +353,7 @@ def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
 
 
 def _is_cache(name: str, value: Any) -> bool:
-    if any(word in name.lower() for word in _CACHES) or seeded_like(value) is not None:
+    if any(word in name.lower() for word in _CACHES) or fresh_generator(value) is not None:
         return True
     # Python's hashes differ between processes.
     return "hash" in name.lower() and isinstance(value, int)

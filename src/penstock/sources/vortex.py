@@ -13,11 +13,11 @@ import numpy as np
 from ..errors import ConfigError, DataError, PenstockError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .arrays import named
+from .arrays import name_errors
 from .block import Form, OfColumns, of_batch
 from .checksummed import ChecksummedFile, OpenRequest
 from .kinds import kinds_of
-from .rows import arrow, together
+from .rows import import_arrow, join_batches
 from .unify import Conform
 
 _CONCURRENT_READS = 8
@@ -58,18 +58,18 @@ class Vortex(OfColumns):
                 return []
             rows, inverse = np.unique(indices, return_inverse=True)
             with self._file() as file:
-                row_array = self._module().array(arrow().array(rows.astype(np.uint64)))
+                row_array = self._module().array(import_arrow().array(rows.astype(np.uint64)))
                 table = file.scan(self.columns, indices=row_array).read_all().to_arrow_table()
                 table = Conform(table.schema, None, self._origin)(table)
                 if len(table) != len(rows):
                     raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
                 positions = None if np.array_equal(rows, indices) else inverse
-                return of_batch(together([table]), positions, Form(table.schema), views=True)
+                return of_batch(join_batches([table]), positions, Form(table.schema), views=True)
 
     @contextlib.contextmanager
     def _file(self) -> Generator[Any]:
         """Open the file in its package; an error while reading bytes replaces the package's error."""
-        with named(self._origin):
+        with name_errors(self._origin):
             reader = _Bytes(self._data, self._stat.size)
             try:
                 reader, file = self._shared.files.get(

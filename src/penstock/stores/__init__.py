@@ -7,9 +7,17 @@ process.
 from __future__ import annotations
 
 from ..engine.base import seams
-from .listings import home
+from .listings import default_cache
 from .prefetch import Range, Reach
-from .remote import RemoteFile, RemotePath, at, beside, display_path, is_remote, located
+from .remote import (
+    RemoteFile,
+    RemotePath,
+    display_path,
+    is_remote,
+    listed_location,
+    parse_location,
+    resolve_beside,
+)
 from .stores import Stores
 
 __all__ = [
@@ -18,12 +26,12 @@ __all__ = [
     "RemoteFile",
     "RemotePath",
     "Stores",
-    "at",
-    "beside",
+    "default_cache",
     "display_path",
-    "home",
     "is_remote",
-    "located",
+    "listed_location",
+    "parse_location",
+    "resolve_beside",
 ]
 
 if not isinstance(seams.world.store, Stores):

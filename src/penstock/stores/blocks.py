@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENTS
-from ..engine.base.urls import local
+from ..engine.base.urls import require_local
 from ..errors import ConfigError
 from .client import ObjectInfo
 
@@ -66,7 +66,7 @@ class Blocks:
     """
 
     def __init__(self, cache: str | Path) -> None:
-        self.folder = local(cache) / "blocks"
+        self.folder = require_local(cache) / "blocks"
         self._failed_at: float | None = None  # time of the last failed write, until one succeeds
 
     def read(self, info: ObjectInfo, start: int, stop: int, fetch: Ask) -> bytes | memoryview:
@@ -179,7 +179,7 @@ class Blocks:
                 path = self._path(key, number)
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path} is a folder: delete it")
-                temporary = path.with_name(f".{path.name}.{machine.process()}.tmp")
+                temporary = path.with_name(f".{path.name}.{machine.current_pid()}.tmp")
                 try:
                     disk.write(temporary, encode_block(path, data))
                     disk.replace(temporary, path)
@@ -214,7 +214,7 @@ class Blocks:
         Raises:
             ConfigError: if the environment variable is not a size.
         """
-        if limit := machine.environment(LIMIT):
+        if limit := machine.environment_variable(LIMIT):
             try:
                 return parse_size(limit)
             except ConfigError as error:

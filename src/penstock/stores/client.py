@@ -131,13 +131,13 @@ _RETRYABLE = (408, 425, 429)
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 
-def seconds() -> float:
+def retry_seconds() -> float:
     """Return the number of seconds to retry one request.
 
     Raises:
         ConfigError: if the environment variable is not a number.
     """
-    if (text := machine.environment(DEADLINE)) is None:
+    if (text := machine.environment_variable(DEADLINE)) is None:
         return _SECONDS
     with suppress(ValueError):
         if 0 <= (value := float(text)) < math.inf:
@@ -178,5 +178,5 @@ def _retry_after(header: str) -> float | None:
     if header.strip().isdecimal():
         return float(header)
     with suppress(TypeError, ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.clock())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.wall_time())
     return None

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from ..engine.base.machine import is_unresolved
-from ..engine.base.urls import redacted, scheme_of
+from ..engine.base.urls import redact_urls, scheme_of
 from ..errors import ConfigError, install_command
 from .client import (
     Answer,
@@ -61,7 +61,7 @@ class FsspecClient:
                 f"reading {scheme}:// needs another package: {install_command(extra)} ({error})"
             ) from None
         except ValueError as error:
-            raise ConfigError(f"{url}: {redacted(str(error))}") from None
+            raise ConfigError(f"{url}: {redact_urls(str(error))}") from None
         self._scheme = url.split("://", 1)[0]
         self._path: Callable[[str], str] = (lambda _: path) if "::" in url else full
 
@@ -145,5 +145,5 @@ def _to_store_error(error: Exception) -> Exception:
     ):
         return PermanentError(reason)
     if isinstance(error, ValueError | TypeError | NotImplementedError):
-        return PermanentError(f"{reason}: {redacted(str(error))[:200]}")
+        return PermanentError(f"{reason}: {redact_urls(str(error))[:200]}")
     return UnresolvedHost() if is_unresolved(error) else RetryableError(reason)

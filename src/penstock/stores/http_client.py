@@ -27,7 +27,7 @@ from .client import (
     RetryableError,
     UnresolvedHost,
     error_for_status,
-    seconds,
+    retry_seconds,
 )
 
 _SECONDS = 30.0  # timeout of a request
@@ -78,7 +78,7 @@ class _TimedStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         seconds_left = min(self._until - seams.world.sched.now(), _SECONDS)
-        while seconds_left > 0 and not machine.readable(
+        while seconds_left > 0 and not machine.is_readable(
             self._socket, min(seconds_left, _POLL_SECONDS)
         ):
             seconds_left = 0 if is_abandoned() else seconds_left - _POLL_SECONDS
@@ -103,7 +103,7 @@ class HttpClient:
     def __init__(self, full: Callable[[str], str]) -> None:
         self._secret_url = full
         self._idle: list[tuple[tuple[str, str], http.client.HTTPConnection]] = []
-        self._lock, self._closed = machine.lock(), False
+        self._lock, self._closed = machine.make_lock(), False
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         raise PermanentError(
@@ -325,7 +325,7 @@ def _connect(
     """
     if connection.sock is None:
         addresses = (
-            [] if proxied_host or inside is None else machine.addresses(connection.host)
+            [] if proxied_host or inside is None else machine.resolve_host(connection.host)
         )  # checked before the connection opens
         if any(is_blocked(candidate, inside is True) for candidate in addresses):
             raise PermanentError(_BLOCKED)
@@ -383,7 +383,7 @@ def _timed_response(until: float, connection: Any, **options: Any) -> http.clien
 
 def _timeout() -> float:
     """Return the timeout of one request, at most the total time for retries."""
-    return min(_SECONDS, max(seconds(), 1.0))
+    return min(_SECONDS, max(retry_seconds(), 1.0))
 
 
 def _describe_error(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base import machine, seams
-from ..engine.base.urls import local
+from ..engine.base.urls import require_local
 from ..errors import ConfigError
 from .client import ObjectInfo
 
@@ -25,14 +25,14 @@ _RUN_VARIABLES = (
 )
 
 
-def home() -> Path:
+def default_cache() -> Path:
     """Return the default cache folder: `PENSTOCK_CACHE`, or `~/.cache/penstock`.
 
     Raises:
         ConfigError: if neither is available.
     """
-    if folder := machine.environment("PENSTOCK_CACHE"):
-        return local(folder)
+    if folder := machine.environment_variable("PENSTOCK_CACHE"):
+        return require_local(folder)
     try:
         return Path("~/.cache/penstock").expanduser()
     except RuntimeError:
@@ -53,13 +53,13 @@ def shared_listing(
         key_parts: identifies the listing.
         list_store: lists the store.
     """
-    if machine.place()[1] == 1:
+    if machine.detect_rank()[1] == 1:
         return list_store()
-    run = [machine.environment(name) for name in _RUN_VARIABLES]
+    run = [machine.environment_variable(name) for name in _RUN_VARIABLES]
     key = hashlib.blake2b(
-        json.dumps([run, machine.parent(), *key_parts]).encode(), digest_size=12
+        json.dumps([run, machine.parent_pid(), *key_parts]).encode(), digest_size=12
     ).hexdigest()
-    folder = home() / "listings"
+    folder = default_cache() / "listings"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / key
@@ -69,7 +69,7 @@ def shared_listing(
         if locked and (listing := _read_recent(path)) is not None:
             return listing
         listing = list_store()
-        body = json.dumps([machine.clock(), machine.process(), listing]).encode()
+        body = json.dumps([machine.wall_time(), machine.current_pid(), listing]).encode()
         with suppress(OSError):
             _delete_expired(folder)
             seams.write_whole(path, b"%08x" % zlib.crc32(body) + body)
@@ -93,7 +93,10 @@ def _read_recent(path: Path) -> list[ObjectInfo] | None:
             return None
         content: Any = json.loads(data[8:])
         written, process, objects = content
-        if process != machine.process() and 0 <= machine.clock() - written <= _MAX_AGE_SECONDS:
+        if (
+            process != machine.current_pid()
+            and 0 <= machine.wall_time() - written <= _MAX_AGE_SECONDS
+        ):
             return [ObjectInfo(*fields) for fields in objects]
     return None
 
@@ -106,5 +109,5 @@ def _delete_expired(folder: Path) -> None:
             mtime = (
                 0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
             )
-            if mtime and machine.clock() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
+            if mtime and machine.wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
                 seams.world.disk.unlink(folder / name)

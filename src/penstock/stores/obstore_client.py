@@ -46,7 +46,7 @@ def is_usable(url: str) -> bool:
         return False
     if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
         return False
-    if _first_process and _first_process[0] != machine.process():
+    if _first_process and _first_process[0] != machine.current_pid():
         return False
     return (
         scheme_of(url) not in ("s3", "s3a")
@@ -57,12 +57,12 @@ def is_usable(url: str) -> bool:
 
 def _credential_source() -> str:
     """Return the source of AWS credentials: the environment, a profile, or the machine."""
-    if machine.environment("AWS_ACCESS_KEY_ID"):
+    if machine.environment_variable("AWS_ACCESS_KEY_ID"):
         return "environment"
-    files = [machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
-    files.append(machine.environment("AWS_CONFIG_FILE") or "~/.aws/config")
+    files = [machine.environment_variable("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
+    files.append(machine.environment_variable("AWS_CONFIG_FILE") or "~/.aws/config")
     has_profile = any(isfile(expanduser(file)) for file in files)
-    return "profile" if machine.environment("AWS_PROFILE") or has_profile else "machine"
+    return "profile" if machine.environment_variable("AWS_PROFILE") or has_profile else "machine"
 
 
 class ObstoreClient:
@@ -73,7 +73,7 @@ class ObstoreClient:
     """
 
     def __init__(self, url: str) -> None:
-        _first_process[:] = _first_process or [machine.process()]
+        _first_process[:] = _first_process or [machine.current_pid()]
         self._module: Any = importlib.import_module("obstore")
         self._errors: Any = importlib.import_module("obstore.exceptions")
         scheme, rest = url.split("://", 1)
@@ -86,16 +86,16 @@ class ObstoreClient:
         }
         settings: dict[str, Any] = {}
         if scheme.lower() in ("s3", "s3a"):
-            client["allow_http"] = (machine.environment("AWS_ENDPOINT_URL") or "").startswith(
-                "http:"
-            )
-            if machine.environment("AWS_ENDPOINT_URL_S3"):
-                settings.setdefault("endpoint", machine.environment("AWS_ENDPOINT_URL_S3"))
+            client["allow_http"] = (
+                machine.environment_variable("AWS_ENDPOINT_URL") or ""
+            ).startswith("http:")
+            if machine.environment_variable("AWS_ENDPOINT_URL_S3"):
+                settings.setdefault("endpoint", machine.environment_variable("AWS_ENDPOINT_URL_S3"))
             if _credential_source() == "profile":
                 settings["credential_provider"] = importlib.import_module(
                     "obstore.auth.boto3"
                 ).Boto3CredentialProvider()
-            if (machine.environment("AWS_NO_SIGN_REQUEST") or "").lower() in ("1", "true"):
+            if (machine.environment_variable("AWS_NO_SIGN_REQUEST") or "").lower() in ("1", "true"):
                 settings["skip_signature"] = True
         root = re.sub(
             "^(s3a|gcs|azure)",

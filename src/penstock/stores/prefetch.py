@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..engine.base import machine, seams
-from ..engine.base.seams import Hands
+from ..engine.base.seams import TaskPool
 from ..engine.base.thread_pool import Task
 
 T = TypeVar("T")
@@ -58,8 +58,8 @@ class Prefetcher:
 
     def __init__(self, fetch: Callable[[Range], bytes | memoryview]) -> None:
         self._fetch = fetch
-        self._threads: tuple[int, Hands] | None = None
-        self._lock, self._process = machine.lock(), machine.process()
+        self._threads: tuple[int, TaskPool] | None = None
+        self._lock, self._process = machine.make_lock(), machine.current_pid()
         self._requests: dict[str, list[_Request]] = {}
         self._pending: dict[int, _Request] = {}
         self._consumed: dict[int, _Request] = {}
@@ -143,18 +143,18 @@ class Prefetcher:
                 self._pending_bytes,
                 self._consumed_bytes,
             ) = {}, {}, {}, 0, 0
-        if threads is not None and threads[0] == machine.process():
+        if threads is not None and threads[0] == machine.current_pid():
             threads[1].close(seconds)
 
     def _reset_after_fork(self) -> None:
         """Clear this buffer in a forked child, which does not own the threads."""
-        if self._process != machine.process():
+        if self._process != machine.current_pid():
             self.__init__(self._fetch)
 
     def _submit(self, fn: Callable[[T], U], item: T) -> Task:
         with self._lock:
             if self._threads is None:
-                self._threads = machine.process(), seams.world.sched.spawn(_MAX_CONCURRENT)
+                self._threads = machine.current_pid(), seams.world.sched.spawn(_MAX_CONCURRENT)
             return self._threads[1].submit(lambda: fn(item))
 
     def _put(self, range_: Range) -> None:

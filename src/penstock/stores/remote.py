@@ -15,12 +15,12 @@ from ..engine.base import seams
 from ..engine.base.urls import (
     is_glob,
     is_url,
-    local,
     open_name,
-    parted,
-    refused,
+    require_local,
+    restore_slashes,
     scheme_of,
-    spelled_out,
+    split_digest,
+    url_problem,
     without_digest,
 )
 from ..errors import ConfigError
@@ -122,7 +122,7 @@ class RemotePath(_Local):
 
     def __truediv__(self, key: Any) -> Self:
         # HTTP has no folders that a login belongs to.
-        has_login = parted(str(self))[1] and scheme_of(str(self)) not in ("http", "https")
+        has_login = split_digest(str(self))[1] and scheme_of(str(self)) not in ("http", "https")
         return (
             type(self)(self._child(key))
             if has_login
@@ -131,11 +131,11 @@ class RemotePath(_Local):
 
     def _child(self, path: Any) -> str:
         """Return the name of a child, with the login digest of this folder."""
-        url, login = parted(str(self))
+        url, login = split_digest(str(self))
         return f"{url}/{path}{login}"
 
     def __str__(self) -> str:
-        return spelled_out(_local_str(self)).replace("\0", "")
+        return restore_slashes(_local_str(self)).replace("\0", "")
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ def _unpickle(name: str, state: Any) -> RemotePath:
     return RemotePath(name)
 
 
-def located(path: str | Path) -> Path:
+def parse_location(path: str | Path) -> Path:
     """Return a path or URL as a local `Path` or a remote path.
 
     Args:
@@ -225,23 +225,23 @@ def located(path: str | Path) -> Path:
     Raises:
         ConfigError: for a URL that cannot be read.
 
-    >>> located("memory://a/b.jsonl"), located("file:///a/b"), located("a/b")
+    >>> parse_location("memory://a/b.jsonl"), parse_location("file:///a/b"), parse_location("a/b")
     (RemotePath('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
     """
     if isinstance(path, RemotePath) or not is_remote(path):
-        return path if isinstance(path, RemotePath) else local(path)
+        return path if isinstance(path, RemotePath) else require_local(path)
     text = str(path)
-    if reason := refused(text):
+    if reason := url_problem(text):
         raise ConfigError(reason)
     name = open_name(text)
-    if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(
-        text
-    ):
-        learn(name, spelled_out(text))
+    if (
+        learn := getattr(seams.world.store, "learn_url", None)
+    ) is not None and name != restore_slashes(text):
+        learn(name, restore_slashes(text))
     return RemotePath(name)
 
 
-def beside(file: str | Path, path: str) -> str:
+def resolve_beside(file: str | Path, path: str) -> str:
     """Resolve a path written in a file against the location of that file.
 
     Remote paths resolve like links of a web page. The result stays in the same store, even if
@@ -251,12 +251,14 @@ def beside(file: str | Path, path: str) -> str:
         file: the path or URL of the file that contains `path`.
         path: an absolute or relative path, or a URL, which is returned unchanged.
 
-    >>> beside("s3://bucket/a/b/mix.yaml", "../x.jsonl"), beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
-    ('s3://bucket/a/x.jsonl', 's3://bucket/data/*.jsonl')
+    >>> resolve_beside("s3://bucket/a/b/mix.yaml", "../x.jsonl")
+    's3://bucket/a/x.jsonl'
+    >>> resolve_beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
+    's3://bucket/data/*.jsonl'
     """
     if path.startswith("~") or is_url(path):
         return path
-    base = located(file).absolute()
+    base = parse_location(file).absolute()
     if not isinstance(base, RemotePath):
         return str(base.parent / path)
     get_state = getattr(seams.world.store, "known", None)
@@ -269,14 +271,14 @@ def beside(file: str | Path, path: str) -> str:
     return "/".join([f"{root}/", host, *parts])
 
 
-def at(name: str) -> Path:
+def listed_location(name: str) -> Path:
     """Return a name from a store listing as a local or remote path."""
     return RemotePath(name) if is_remote(name) else Path(name)
 
 
 def display_path(path: str | Path) -> str:
     """Return the text of a path without its secrets."""
-    return str(located(path)) if is_remote(path) else str(path)
+    return str(parse_location(path)) if is_remote(path) else str(path)
 
 
 def is_remote(path: str | Path) -> bool:

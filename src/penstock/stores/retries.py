@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENTS
 from ..engine.base.thread_pool import is_abandoned
-from ..engine.base.urls import redacted, scheme_of
+from ..engine.base.urls import redact_urls, scheme_of
 from ..errors import GivenUpError, PenstockError
 from .client import (
     DEADLINE,
@@ -25,7 +25,7 @@ from .client import (
     UnresolvedHost,
     UnsupportedName,
     VersionMismatch,
-    seconds,
+    retry_seconds,
 )
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class RetryingClients:
     def __init__(self, secret_url: Callable[[str], str]) -> None:
         self._secret_url = secret_url
         self._clients: dict[tuple[int, str], Client] = {}
-        self._lock = machine.lock()
+        self._lock = machine.make_lock()
 
     def list(self, prefix: str, flat: bool, mark: str = "") -> list[ObjectInfo]:
         """Return all objects whose URLs begin with a prefix.
@@ -128,7 +128,7 @@ class RetryingClients:
         with self._lock:
             clients, self._clients = self._clients, {}
         for (process, _), client in clients.items():
-            if process == machine.process():
+            if process == machine.current_pid():
                 client.close()
 
     def _client(self, url: str) -> Client:
@@ -144,7 +144,7 @@ class RetryingClients:
                 if "//" in path
                 else host
             )
-        key = machine.process(), f"{scheme}://{host}"
+        key = machine.current_pid(), f"{scheme}://{host}"
         if (client := self._clients.get(key)) is None:
             with self._lock:
                 client = self._clients.get(key) or self._clients.setdefault(
@@ -167,7 +167,7 @@ class RetryingClients:
 
     def _retry(self, url: str, request: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
-        start, limit = sched.now(), seconds()
+        start, limit = sched.now(), retry_seconds()
         while not is_abandoned():
             tries += 1
             try:
@@ -177,10 +177,10 @@ class RetryingClients:
             except NotFound:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
             except PermanentError as error:
-                raise GivenUpError(f"{url}: {redacted(str(error))}{_hint(error)}") from None
+                raise GivenUpError(f"{url}: {redact_urls(str(error))}{_hint(error)}") from None
             except Exception as error:
                 reason = (
-                    redacted(str(error))
+                    redact_urls(str(error))
                     if isinstance(error, RetryableError)
                     else type(error).__name__
                 )
@@ -188,7 +188,7 @@ class RetryingClients:
                 limit = (
                     min(limit, _UNRESOLVED_SECONDS)
                     if isinstance(error, UnresolvedHost)
-                    else seconds()
+                    else retry_seconds()
                 )
             spent = sched.now() - start
             if spent + pause > limit:
@@ -232,7 +232,10 @@ def _unquoted(info: ObjectInfo) -> ObjectInfo:
 
 def _pause(url: str, tries: int) -> float:
     """Return the pause before a retry: exponential backoff with jitter."""
-    jitter = zlib.crc32(f"{url} {machine.process()} {machine.thread()} {tries}".encode()) / 2**32
+    jitter = (
+        zlib.crc32(f"{url} {machine.current_pid()} {machine.current_thread_id()} {tries}".encode())
+        / 2**32
+    )
     return min(_MAX_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1)) * (0.5 + jitter / 2)
 
 

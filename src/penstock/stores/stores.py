@@ -11,7 +11,7 @@ from weakref import finalize
 
 from ..engine.base import machine
 from ..engine.base.seams import Entry, Stat, Store
-from ..engine.base.urls import before_glob, parted, scheme_of, without_digest
+from ..engine.base.urls import before_glob, scheme_of, split_digest, without_digest
 from ..errors import ConfigError
 from . import listings
 from .blocks import Blocks
@@ -53,7 +53,7 @@ class Stores:
         self._seen_objects: dict[str, ObjectInfo | None] = {}
         # Thread -> cache folders of its open `looking` blocks.
         self._looking: dict[int, list[str | None]] = {}
-        self._owners, self._lock = 0, machine.lock()
+        self._owners, self._lock = 0, machine.make_lock()
 
     # ------------------------------------------------------------ secrets and versions
 
@@ -68,7 +68,7 @@ class Stores:
     def learn_url(self, name: str, full: str) -> None:
         """Store the request URL, with its secrets, of a name."""
         self._known[name] = self._known_or_new(name)._replace(full=full)
-        url, login = parted(name)
+        url, login = split_digest(name)
         # For these schemes the digest covers the login alone.
         if login and scheme_of(name).rpartition("::")[2] not in ("http", "https"):
             self._logins[_host(url) + login] = _host(full)
@@ -76,7 +76,7 @@ class Stores:
     def _known_or_new(self, name: str) -> Known:
         if (state := self._known.get(name)) is not None:
             return state
-        url, login = parted(name)
+        url, login = split_digest(name)
         full = self._logins.get(_host(url) + login)
         return Known(name if full is None else full + url[len(_host(url)) :])
 
@@ -92,7 +92,7 @@ class Stores:
         state = self._known_or_new(info.url)
         if state.found is not None and not (info.versioned and state.found.stat() == info.stat()):
             self._prefetcher.forget(info.url)
-        caches = self._looking.get(machine.thread(), [state.cache])
+        caches = self._looking.get(machine.current_thread_id(), [state.cache])
         self._known[info.url] = state._replace(found=info, cache=caches[-1])
         return info
 
@@ -135,7 +135,7 @@ class Stores:
         Args:
             cache: the folder for cached blocks; `None` to cache nothing.
         """
-        thread = machine.thread()
+        thread = machine.current_thread_id()
         with self._lock:
             self._looking[thread] = [*self._looking.get(thread, []), cache]
         try:
@@ -193,7 +193,7 @@ class Stores:
 
     def _is_in_object(self, name: str) -> bool:
         """Return whether a parent of this name is an object, so that it is no folder."""
-        url, login = parted(name)
+        url, login = split_digest(name)
         folder = url.rpartition("/")[0]
         return any(
             self._seen_objects.get(parent + login) is not None
@@ -228,7 +228,7 @@ class Stores:
 
     def holds(self, folder: str) -> bool:
         """Return whether a folder holds any object."""
-        url, login = parted(folder)
+        url, login = split_digest(folder)
         if self._is_in_object(f"{url}/{login}"):
             return False
         if any(f"{login}{url}".startswith(listed_prefix) for listed_prefix in dict(self._listings)):
@@ -238,7 +238,7 @@ class Stores:
     def list(self, pattern: str, /) -> list[Entry]:
         if not is_remote(pattern):
             return self._local.list(pattern)
-        pattern, login = parted(pattern)
+        pattern, login = split_digest(pattern)
         base = before_glob(pattern).rpartition("/")[0] + "/"
         regex, entries, files = _glob(pattern), dict[str, Entry](), dict[str, ObjectInfo]()
         for info in self._candidates(base, pattern, regex, login):

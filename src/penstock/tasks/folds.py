@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..engine.base.random import generator
-from ..engine.base.tree import grown
+from ..engine.base.random import sample_generator
+from ..engine.base.tree import append_chunked
 from ..errors import ConfigError, Skip
 from ..types import Carry, Item, Json
 from .hooks import using
@@ -44,7 +44,7 @@ class SelectPacks:
         return {"key": key, "held": []}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
-        buffered: list[list[Item]] = grown(carry["held"], item, isqrt(self.buffer) + 1)
+        buffered: list[list[Item]] = append_chunked(carry["held"], item, isqrt(self.buffer) + 1)
         carry = {"key": carry["key"], "held": buffered}
         if sum(map(len, buffered)) < self.buffer:
             return carry, []
@@ -54,7 +54,7 @@ class SelectPacks:
         items = [item for chunk in carry["held"] for item in chunk]
         if not items:
             return []
-        with using(generator(carry["key"], 0, items[0].number)):
+        with using(sample_generator(carry["key"], 0, items[0].number)):
             try:
                 chosen = self.select([item.value for item in items])
             except Skip:

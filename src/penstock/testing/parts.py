@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.contract import fulfilled
+from ..engine.base.contract import require_protocol
 from ..engine.mixing.rules import Invertible
 from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
@@ -91,7 +91,7 @@ def assert_order(
     ...
     AssertionError: Backwards.up is not the way back: position 0 comes from 1 of a pass of 2, and up(1) is 1
     """
-    name = type(fulfilled(order, Order, "assert_order")).__name__
+    name = type(require_protocol(order, Order, "assert_order")).__name__
     for below in sizes:
         for key in keys:
             _order(order, name, below, key)
@@ -160,7 +160,7 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
     ...
     AssertionError: Turns.at skips a draw: position 2 is draw 2 of input 0, where draw 1 is next
     """
-    name = type(fulfilled(rule, Mixing, "assert_rule")).__name__
+    name = type(require_protocol(rule, Mixing, "assert_rule")).__name__
     size = rule.size(sizes)
     positions = np.arange(_MANY if size is None else min(_MANY, 3 * size))
     source, k = rule.at(positions)
@@ -222,7 +222,7 @@ def assert_fold(
     ...
     AssertionError: Pairs loses item 2 of 3: no group has it, and flush gives none
     """
-    name = type(fulfilled(fold, Fold, "assert_fold")).__name__
+    name = type(require_protocol(fold, Fold, "assert_fold")).__name__
     first, again = (_folded(fold, name, sizes, key) for _ in range(2))
     if first != again:
         raise AssertionError(f"{name} gives other groups the second time: it must be pure")

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.dtypes import narrowed
-from ..engine.base.hints import chosen
-from ..engine.base.ints import whole
+from ..engine.base.dtypes import cast_array
+from ..engine.base.hints import check_choice
+from ..engine.base.ints import check_int
 from ..engine.packing.row import OWN
 from ..errors import ConfigError, DataError
 
@@ -104,9 +104,9 @@ class CausalLM:
                 f"CausalLM(fields={fields!r}): a tuple of names, such as ('input_ids', 'labels')"
             )
         for field in fields:
-            chosen(field, get_args(Field), "CausalLM(fields: {})")
-        chosen(positions, get_args(Positions), "CausalLM(positions={})")
-        chosen(dtype, get_args(Integers), "CausalLM(dtype={})")
+            check_choice(field, get_args(Field), "CausalLM(fields: {})")
+        check_choice(positions, get_args(Positions), "CausalLM(positions={})")
+        check_choice(dtype, get_args(Integers), "CausalLM(dtype={})")
         self.padded = any(field.endswith("_padded") for field in fields)
         if flatten and self.padded:
             raise ConfigError(
@@ -118,7 +118,7 @@ class CausalLM:
             positions,
             flatten,
         )
-        self.ignore, self.dtype = whole(ignore, "CausalLM(ignore={})"), dtype
+        self.ignore, self.dtype = check_int(ignore, "CausalLM(ignore={})"), dtype
         settings = (
             f"{', '.join(self.fields)}; {shift=}, {positions=}, {flatten=}, {ignore=}, {dtype=}"
         )
@@ -202,7 +202,7 @@ class _Rows:
             DataError: if the dtype does not hold a value.
         """
         try:
-            return narrowed(values, np.dtype(dtype)).astype(dtype, copy=False)
+            return cast_array(values, np.dtype(dtype)).astype(dtype, copy=False)
         except OverflowError as error:
             raise DataError(f"CausalLM(dtype={dtype!r}): {error}") from None
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from ..engine.base.dtypes import (
     TOKENS,
     InexactError,
+    cast_array,
     concatenate,
     exact_array,
-    narrowed,
     packed_dtype,
 )
-from ..engine.base.ints import held, whole
+from ..engine.base.ints import cast_scalar, check_int
 from ..engine.base.tree import collate
 from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import OWN
@@ -57,7 +57,11 @@ class Padded:
         multiple: int = 1,
         dtype: DType | dict[str, DType] = None,
     ) -> None:
-        self.pad, self.multiple, self.dtype = pad, whole(multiple, "Padded(multiple={})", 1), dtype
+        self.pad, self.multiple, self.dtype = (
+            pad,
+            check_int(multiple, "Padded(multiple={})", 1),
+            dtype,
+        )
         for feature_dtype in dtype.values() if isinstance(dtype, dict) else [dtype]:
             check_dtype(feature_dtype, "Padded")
         self.__qualname__ = f"Padded({pad!r}, {multiple}{'' if dtype is None else f', {dtype}'})"
@@ -189,10 +193,10 @@ def _pad(
         if not _keeps_kind(row, row_dtype):
             raise InexactError(f"{row.dtype} does not go into {row_dtype}", index)
         try:
-            rows[index] = narrowed(row, row_dtype)
+            rows[index] = cast_array(row, row_dtype)
         except OverflowError as error:
             raise InexactError(str(error), index) from None
-    out = np.full((len(rows), width), held(pad, row_dtype), row_dtype)
+    out = np.full((len(rows), width), cast_scalar(pad, row_dtype), row_dtype)
     out[np.arange(width) < lengths[:, None]] = concatenate(
         [row for row in rows if len(row)] or rows
     )

@@ -13,11 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.dtypes import TOKENS, exact_array, narrowed
-from ..engine.base.ints import whole
+from ..engine.base.dtypes import TOKENS, cast_array, exact_array
+from ..engine.base.ints import check_int
 from ..engine.base.limits import TOKENIZER
-from ..errors import ConfigError, DataError, PenstockError, is_panic, missing_extra, storage
-from ..stores import display_path, is_remote, located
+from ..errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    convert_storage_errors,
+    is_panic,
+    missing_extra,
+)
+from ..stores import display_path, is_remote, parse_location
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
@@ -75,11 +82,11 @@ class Tokenise:
                 "before"
             )
         for name, token in (("bos", bos), ("eos", eos)):
-            if token is not None and abs(whole(token, f"Tokenise({name}={{}})")) >= 1 << 31:
+            if token is not None and abs(check_int(token, f"Tokenise({name}={{}})")) >= 1 << 31:
                 raise ConfigError(
                     f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
                 )
-        self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
+        self._path = parse_location(tokenizer) if isinstance(tokenizer, str | Path) else None
         self.tokenizer: Any = tokenizer if self._path is None else display_path(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
             field,
@@ -206,7 +213,7 @@ class Tokenise:
             )
         before, after = self._bos_eos
         try:
-            typed = narrowed(ids, self.token_dtype).astype(np.int32, copy=False)
+            typed = cast_array(ids, self.token_dtype).astype(np.int32, copy=False)
         except OverflowError as error:
             raise DataError(f"tokenise: the tokenizer gave an id over 32 bits: {error}") from None
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
@@ -230,7 +237,7 @@ class Tokenise:
             if hasattr(backend, "to_str"):
                 return _digest(backend.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
-        with storage(path):
+        with convert_storage_errors(path):
             file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
             exists = file.is_file()
         if exists:
@@ -273,7 +280,7 @@ class Tokenise:
 
 
 def _read_file(path: Path) -> bytes:
-    with storage(path):
+    with convert_storage_errors(path):
         return seams.read_within(str(path), TOKENIZER)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..dataset import Dataset
 from ..engine.base.dtypes import is_untyped
 from ..errors import DataError
-from ..sources.rows import arrow, numpy_dtype
+from ..sources.rows import import_arrow, numpy_dtype
 from ..sources.saved_dataset import KEYS
 from ..types import Json
 from .lossless import (
@@ -50,7 +50,7 @@ class Columns:
 
     def lengths(self) -> str | None:
         """Return the column whose lists give the length of a row, if any."""
-        types: Any = arrow("pyarrow.types")
+        types: Any = import_arrow("pyarrow.types")
         lists = {field.name for field in self.schema if types.is_list(field.type)}
         names = (
             name
@@ -75,7 +75,7 @@ def columns_of(dataset: Dataset) -> Columns:
     bare = None if isinstance(first[0], Mapping) else _BARE
     rows = [_row(sample, bare, position) for position, sample in enumerate(first)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     fields = list[Any]()
     for name in names:
         values_by_position = {
@@ -100,7 +100,7 @@ def columns_of(dataset: Dataset) -> Columns:
 
 def _type(values: list[Any], name: str) -> Any:
     """Return the type of a column: lists of the arrays' common dtype, or what Arrow infers."""
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     values = normalize_empty(values)
     dtypes: set[Any] = {
         cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values
@@ -143,7 +143,7 @@ class ArrowEncoder:
 
     def file(self, pieces: Sequence[Any]) -> bytes:
         """Return the file of these rows."""
-        pa, schema, first = arrow(), self._columns.schema, self._first or 0
+        pa, schema, first = import_arrow(), self._columns.schema, self._first or 0
         columns = [_column(_values(pieces, field), field, first) for field in schema]
         keys = _keys(self._dataset, first, first + len(pieces))
         table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS, keys.type)]))
@@ -156,7 +156,7 @@ def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
     values = [to_native_order(row.get(field.name)) for row in pieces]
     if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
         return values
-    types: Any = arrow("pyarrow.types")
+    types: Any = import_arrow("pyarrow.types")
     number = types.is_list(field.type) and types.is_primitive(field.type.value_type)
     empty: Any = np.zeros(0, numpy_dtype(field.type.value_type)) if number else []
     return [
@@ -199,7 +199,7 @@ def _bytes(value: Any) -> int:
 
 def _column(values: list[Any], field: Any, first: int) -> Any:
     """Return one column of a file; arrays of one dtype are copied without a step per number."""
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     if pa.types.is_list(field.type) and all(_plain(v) and v.dtype.kind in "biufmM" for v in values):
         flat_values = np.concatenate(values) if len(values) > 1 else values[0]
         if pa.from_numpy_dtype(flat_values.dtype) == field.type.value_type and {
@@ -244,7 +244,7 @@ def _fits(value: Any, field: Any, position: int) -> None:
 
 def _keys(dataset: Dataset, start: int, stop: int) -> Any:
     """Return the keys of every row: source, epoch and index, and the token range of documents."""
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     keys = dataset.plan.at(slice(start, stop))
     names = pa.DictionaryArray.from_arrays(
         keys.source.astype(np.int32), pa.array(keys.names, pa.string())

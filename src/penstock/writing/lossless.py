@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.dtypes import is_untyped
-from ..sources.rows import arrow
+from ..sources.rows import import_arrow
 
 
 def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
@@ -38,7 +38,7 @@ def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
         return inferred
     for array in getattr(inferred, "chunks", [inferred]):  # long text makes several arrays
         require_lossless(array, arrow_type)
-    return arrow().array(values, arrow_type)
+    return import_arrow().array(values, arrow_type)
 
 
 def infer_array(values: Sequence[Any]) -> Any:
@@ -47,7 +47,7 @@ def infer_array(values: Sequence[Any]) -> Any:
     >>> infer_array([{"id": 2**64 - 1}, None, {"id": 5}]).type
     StructType(struct<id: uint64>)
     """
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     try:
         array = pa.array(values)
     except OverflowError:
@@ -90,7 +90,7 @@ def _has_pairs(value: Any) -> bool:
 
 def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
     """Return an inferred type with uint64 for large integers, and with nanoseconds if needed."""
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     present = [value for value in values if value is not None]
     if pa.types.is_struct(arrow_type):
         fields = (
@@ -180,7 +180,7 @@ def normalize_empty(values: Sequence[Any]) -> list[Any]:
 
 def arrow_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of Arrow and Python for values that do not fit into a column."""
-    return (arrow().ArrowException, TypeError, ValueError, OverflowError)
+    return (import_arrow().ArrowException, TypeError, ValueError, OverflowError)
 
 
 def find_culprit(values: Sequence[Any]) -> int | None:
@@ -199,7 +199,7 @@ def require_same_kind(values: Iterable[Any], arrow_type: Any) -> None:
     Examples are truth values as numbers, numbers as times, text as bytes, and times without a zone
     as times with one.
     """
-    types: Any = arrow("pyarrow.types")
+    types: Any = import_arrow("pyarrow.types")
     present = [value for value in values if value is not None]
     if types.is_struct(arrow_type):
         for field in arrow_type:
@@ -272,7 +272,7 @@ _ACCEPTED: Mapping[str, tuple[Types, Types]] = {  # Arrow kind -> accepted types
 
 def require_lossless(array: Any, kind: Any) -> None:
     """Raise `ValueError` for an array whose values this type cannot hold unchanged."""
-    array_type, types = array.type, arrow("pyarrow.types")
+    array_type, types = array.type, import_arrow("pyarrow.types")
     if array_type.equals(kind) or types.is_null(array_type):
         return
     common_kind = next(
@@ -316,4 +316,4 @@ _KINDS = {
 
 
 def _any(tests: Sequence[str], kind: Any) -> bool:
-    return any(getattr(arrow("pyarrow.types"), test)(kind) for test in tests)
+    return any(getattr(import_arrow("pyarrow.types"), test)(kind) for test in tests)

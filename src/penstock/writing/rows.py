@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
 from ..engine.base.seams import world, write_whole
-from ..engine.base.urls import local
+from ..engine.base.urls import require_local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from .lines import LineEncoder
@@ -70,7 +70,7 @@ def write_rows(
     ...     [file.name for file in write_rows([{"x": 1}, {"x": 2}], folder, "jsonl", counts=[1, 1])]
     ['shard-00000.jsonl', 'shard-00001.jsonl']
     """
-    folder = local(folder)
+    folder = require_local(folder)
     codec = compression or ("snappy" if format == "parquet" else "none")
     if format not in ROW_FORMATS:
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")
@@ -78,7 +78,7 @@ def write_rows(
         raise ConfigError(
             f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}"
         )
-    with sidecar.storage(folder):
+    with sidecar.convert_storage_errors(folder):
         old_files = [
             Path(entry.path) for entry in world.store.list(f"{escape(folder.as_posix())}/shard-*")
         ]
@@ -102,7 +102,7 @@ def write_rows(
 def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     path = folder / f"shard-{number:05d}.{suffix}"
     for kind in ("lines", "lengths"):
-        with sidecar.storage(path):
+        with sidecar.convert_storage_errors(path):
             # The index of an earlier file of this name.
             world.disk.unlink(sidecar.index_path(path, None, kind))
     write_whole(path, data)

@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset import Dataset
-from ..engine.base.hints import chosen, guided, no_dataset
-from ..engine.base.ints import whole
-from ..engine.base.machine import place
+from ..engine.base.hints import check_choice, no_dataset, validated
+from ..engine.base.ints import check_int
+from ..engine.base.machine import detect_rank
 from ..engine.base.seams import world, write_whole
-from ..engine.base.urls import local
+from ..engine.base.urls import require_local
 from ..engine.graph.digests import code_notes
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST
-from ..sources.sidecar import storage
+from ..sources.sidecar import convert_storage_errors
 from .arrow import columns_of
 from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
 
 _VERSION = 2
 
 
-@guided
+@validated
 def write(
     dataset: Dataset,
     folder: str | Path,
@@ -80,25 +80,31 @@ def write(
     """
     if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise no_dataset("write", dataset)
-    chosen(format, SHARD_FORMATS, "format={}")
-    chosen(executor, EXECUTORS, "executor={}")
-    if place()[1] > 1:
+    check_choice(format, SHARD_FORMATS, "format={}")
+    check_choice(executor, EXECUTORS, "executor={}")
+    if detect_rank()[1] > 1:
         raise ConfigError(
             "write on several ranks would write the same files on each: write them on one rank, before "
             "the run"
         )
     file_limit, samples_per_shard, samples = (
-        whole(max_bytes, "max_bytes={}", 1),
-        whole(shard, "shard={}", 1),
+        check_int(max_bytes, "max_bytes={}", 1),
+        check_int(shard, "shard={}", 1),
         len(dataset),
     )
     if not samples:
         raise ConfigError("write: the dataset is empty")
     columns = columns_of(dataset) if format == "arrow" else None
     writer = Writer(
-        dataset, local(folder).absolute(), format, samples, samples_per_shard, file_limit, columns
+        dataset,
+        require_local(folder).absolute(),
+        format,
+        samples,
+        samples_per_shard,
+        file_limit,
+        columns,
     )
-    with storage(writer.folder):
+    with convert_storage_errors(writer.folder):
         manifest = _read_or_begin_manifest(writer, _content_record(writer))
         done = _finished_shards(writer, manifest)
     missing = [number for number in range(writer.shards()) if number not in done]

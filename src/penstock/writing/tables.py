@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import DataError
-from ..sources.rows import arrow
+from ..sources.rows import import_arrow
 from .lossless import (
     arrow_errors,
     find_culprit,
@@ -80,7 +80,7 @@ def _table(rows: list[Any], first: int) -> Any:
                 f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}"
             )
     names = list(dict.fromkeys(name for row in rows for name in row))
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     columns = dict[str, Any]()
     for name in names:
         values = normalize_empty([row.get(name) for row in rows])
@@ -103,7 +103,7 @@ def _concatenate(tables: list[Any]) -> Any:
     schema = tables[0].schema
     for table in tables[1:]:
         schema = merge_schemas(schema, table.schema)
-    return arrow().concat_tables([conform(table, schema) for table in tables])
+    return import_arrow().concat_tables([conform(table, schema) for table in tables])
 
 
 def merge_schemas(schema: Any, other: Any) -> Any:
@@ -113,7 +113,7 @@ def merge_schemas(schema: Any, other: Any) -> Any:
         DataError: if a column has incompatible types.
     """
     return _with_type_error(
-        lambda: arrow().unify_schemas([schema, other], promote_options="permissive")
+        lambda: import_arrow().unify_schemas([schema, other], promote_options="permissive")
     )
 
 
@@ -138,7 +138,9 @@ def conform(table: Any, schema: Any) -> Any:
         for name, column in zip(table.column_names, table.columns, strict=True):
             for array in column.chunks:
                 require_lossless(array, schema.field(name).type)
-        return arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
+        return (
+            import_arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
+        )
 
     return _with_type_error(converted)
 
@@ -149,11 +151,11 @@ def encode_table(table: Any, format: str, codec: str) -> bytes:
     Raises:
         DataError: if the format cannot hold the table.
     """
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     sink = pa.BufferOutputStream()
     if format == "parquet":
         try:
-            arrow("pyarrow.parquet").write_table(table, sink, compression=codec)
+            import_arrow("pyarrow.parquet").write_table(table, sink, compression=codec)
         except pa.ArrowNotImplementedError as error:  # for mappings without keys
             raise DataError(f"the rows cannot be written as Parquet: {error}") from error
     else:
@@ -165,10 +167,10 @@ def encode_table(table: Any, format: str, codec: str) -> bytes:
 
 def decode_table(data: bytes, format: str) -> Any:
     """Return the table in the bytes of a file."""
-    pa: Any = arrow()
+    pa: Any = import_arrow()
     source = pa.py_buffer(data)
     return (
-        arrow("pyarrow.parquet").read_table(source)
+        import_arrow("pyarrow.parquet").read_table(source)
         if format == "parquet"
         else pa.ipc.open_file(source).read_all()
     )

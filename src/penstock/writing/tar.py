@@ -17,7 +17,7 @@ from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from ..engine.base.dtypes import exact_array
 from ..engine.base.tree import leaves
 from ..errors import DataError
-from ..sources.tar import BLOCK, Member, padded, sample_part
+from ..sources.tar import BLOCK, Member, round_to_blocks, sample_part
 from .lines import as_json
 
 # The fields of a header: name, owner and mode, size, time, checksum, rest. Only name, size and
@@ -94,7 +94,7 @@ def _member(key: str, part: Any, value: Any) -> bytes:
         head = header(name, len(data))
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"it cannot be written: {error}", where=name) from error
-    return head + data + bytes(padded(len(data)) - len(data))
+    return head + data + bytes(round_to_blocks(len(data)) - len(data))
 
 
 def header(name: str, size: int) -> bytes:

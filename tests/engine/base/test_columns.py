@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.base.columns import MANY, folded, unfolded
+from penstock.engine.base.columns import MANY, decode_columns, encode_columns
 from penstock.errors import StateError
 
 SCALARS = (
@@ -57,14 +57,16 @@ def spelled(tree: Any) -> str:
 @given(TREES)
 def test_nothing_is_lost(tree: Any) -> None:
     tables = list[list[str]]()
-    held, kept = through_json([folded(tree, tables), tables])
-    assert spelled(unfolded(held, kept)) == spelled(tree)
+    held, kept = through_json([encode_columns(tree, tables), tables])
+    assert spelled(decode_columns(held, kept)) == spelled(tree)
 
 
 def test_names_are_written_once() -> None:
     names = [f"source{i:03}" for i in range(500)]
     tables = list[list[str]]()
-    held = folded([dict.fromkeys(names, 1), {name: {"of": name} for name in names}, names], tables)
+    held = encode_columns(
+        [dict.fromkeys(names, 1), {name: {"of": name} for name in names}, names], tables
+    )
     assert tables == [names]
     assert len(json.dumps(held)) < 120
 
@@ -84,12 +86,14 @@ def test_names_are_written_once() -> None:
 )
 def test_damage_is_refused(tree: Any) -> None:
     with pytest.raises(StateError, match="damaged"):
-        unfolded(tree, [["a", "b"]])
+        decode_columns(tree, [["a", "b"]])
 
 
 def test_more_values_than_a_state_can_have_are_damage() -> None:
     names = [str(i) for i in range(1 << 11)]
     tree = {"@names": 0, "fields": {name: {"all": 1} for name in names}}
     with pytest.raises(StateError, match="damaged"):
-        unfolded(tree, [names])
-    assert unfolded(tree, [names[:3]]) == {name: dict.fromkeys(names, 1) for name in names[:3]}
+        decode_columns(tree, [names])
+    assert decode_columns(tree, [names[:3]]) == {
+        name: dict.fromkeys(names, 1) for name in names[:3]
+    }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.given import _KINDS, check_given, looked_at  # pyright: ignore[reportPrivateUsage]
+from penstock.engine.base.given import _KINDS, check_arguments, checked_arguments  # pyright: ignore[reportPrivateUsage]
 
 
 def numbers() -> ps.Dataset:
@@ -105,10 +105,10 @@ def test_arguments_of_many_places_are_not_mistaken() -> None:
     def joined(*datasets: Any, names: list[str], deep: bool = False) -> None: ...
 
     joined.__annotations__ = {"names": "Sequence[str]", "deep": "bool"}
-    looked = looked_at(joined)
-    check_given("joined", looked, (1, 2, 3), {"names": ["a"]})
+    looked = checked_arguments(joined)
+    check_arguments("joined", looked, (1, 2, 3), {"names": ["a"]})
     with pytest.raises(ps.ConfigError, match=r"joined\(deep=0\)"):
-        check_given("joined", looked, (1, 2, 3), {"names": ["a"], "deep": 0})
+        check_arguments("joined", looked, (1, 2, 3), {"names": ["a"], "deep": 0})
 
 
 def test_a_url_is_no_folder_of_this_machine(

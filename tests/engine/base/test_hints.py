@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.hints import few, near
+from penstock.engine.base.hints import did_you_mean, join_first
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
 PS: Any = ps
@@ -181,8 +181,11 @@ def test_signatures_stay() -> None:
 
 
 def test_few_and_near() -> None:
-    assert few(["a", "b"]) == "['a', 'b']" and few("abcdef") == "['a', 'b', 'c'] and 3 more"
     assert (
-        near("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
-        and near("x", ["weight"]) == ""
+        join_first(["a", "b"]) == "['a', 'b']"
+        and join_first("abcdef") == "['a', 'b', 'c'] and 3 more"
+    )
+    assert (
+        did_you_mean("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
+        and did_you_mean("x", ["weight"]) == ""
     )

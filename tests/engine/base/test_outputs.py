@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.base.outputs import output
+from penstock.engine.base.outputs import open_output
 from penstock.errors import ConfigError
 
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "new" / "out.jsonl"
-    with output(path) as file:
+    with open_output(path) as file:
         file.write(b"one")
-    with pytest.raises(KeyError), output(path) as file:
+    with pytest.raises(KeyError), open_output(path) as file:
         file.write(b"two")
         raise KeyError
     assert path.read_bytes() == b"one" and os.listdir(path.parent) == ["out.jsonl"]
@@ -34,7 +34,7 @@ def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
     link.symlink_to("data/out.jsonl")
     loose.symlink_to("data/later.jsonl")
     for path in (link, loose):
-        with output(path) as file:
+        with open_output(path) as file:
             file.write(b"after")
         assert path.is_symlink()
     assert target.read_bytes() == target.with_name("later.jsonl").read_bytes() == b"after"
@@ -45,7 +45,7 @@ def test_a_pipe_stays_one_and_is_written_to(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    with output(pipe) as file:
+    with open_output(pipe) as file:
         file.write(b"lines")
     reader.join(600)
     assert read == [b"lines"] and stat.S_ISFIFO(pipe.lstat().st_mode)
@@ -58,11 +58,11 @@ def test_a_device_stays_one(tmp_path: Path) -> None:
         null.open("wb").close()
     except OSError:
         pytest.skip("devices cannot be made here")
-    with output(null) as file:
+    with open_output(null) as file:
         file.write(b"lines")
     assert stat.S_ISCHR(null.lstat().st_mode) and os.listdir(tmp_path) == ["null"]
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a folder; name a file to write"), output(tmp_path):
+    with pytest.raises(ConfigError, match="a folder; name a file to write"), open_output(tmp_path):
         pass

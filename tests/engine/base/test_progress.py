@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.progress import Progress
-from penstock.engine.base.seams import Hands, LocalScreen, pretend
+from penstock.engine.base.seams import LocalScreen, TaskPool, pretend
 from penstock.types import Ints, Json
 
 
@@ -34,7 +34,7 @@ class Clock:
     def sleep(self, seconds: float, /) -> None:
         self.time += seconds
 
-    def spawn(self, workers: int, /) -> Hands:
+    def spawn(self, workers: int, /) -> TaskPool:
         raise AssertionError("no threads for progress")
 
 

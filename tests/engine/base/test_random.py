@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.base.random import (
-    generator,
     hash64,
     key_of,
     permutations,
     permute,
     pick,
-    tweaked,
+    sample_generator,
+    tweak_keys,
     unpermute,
 )
 
@@ -63,8 +63,8 @@ def test_seed_and_epoch_do_not_add_up():
 def test_block_permutations_of_neighbouring_seeds_are_unrelated(lag):
     """A peer's seed 43 is its seed 42 one block later."""
     blocks = np.arange(20, 40)
-    a = permutations(100, tweaked(key_of(42, "mix"), blocks))
-    b = permutations(100, tweaked(key_of(43, "mix"), blocks + lag))
+    a = permutations(100, tweak_keys(key_of(42, "mix"), blocks))
+    b = permutations(100, tweak_keys(key_of(43, "mix"), blocks + lag))
     assert (a == b).mean() < 0.05
 
 
@@ -104,7 +104,7 @@ def test_epochs_are_unrelated(n):
 
 def test_every_place_is_equally_likely():
     counts = np.zeros((6, 6), int)
-    table = permutations(6, tweaked(1, np.arange(36_000)))
+    table = permutations(6, tweak_keys(1, np.arange(36_000)))
     for place in range(6):
         counts[place] = np.bincount(table[:, place], minlength=6)
     assert np.abs(counts - 6000).max() < 6 * 6000**0.5
@@ -132,7 +132,7 @@ def test_orders_are_the_same_on_every_machine():
     assert permute(np.arange(3), 10**12, 42, 1).tolist() == GOLDEN["huge"]
     assert hash64(7, np.arange(2)).tolist() == GOLDEN["hash"]
     assert [pick(3, i, 100) for i in range(5)] == GOLDEN["pick"]
-    assert generator(1, 2, 3).integers(0, 1000, 3).tolist() == GOLDEN["generator"]
+    assert sample_generator(1, 2, 3).integers(0, 1000, 3).tolist() == GOLDEN["generator"]
 
 
 GOLDEN = {

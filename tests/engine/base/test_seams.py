@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.base.machine import installed_memory, neighbours, place
+from penstock.engine.base.machine import detect_rank, installed_memory, ranks_on_machine
 from penstock.engine.base.seams import LocalDisk
 from penstock.engine.runtime.setting import Setting
 from signals import interrupted
@@ -45,13 +45,13 @@ def test_ranks_of_launchers(
             monkeypatch.delenv(name)
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert place() == want
+    assert detect_rank() == want
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engine.runtime.setting.installed_memory", lambda: 64 << 30)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert (neighbours(), Setting().bytes_ahead) == (4, 2 << 30)
+    assert (ranks_on_machine(), Setting().bytes_ahead) == (4, 2 << 30)
     assert Setting(prefetch_bytes=5).bytes_ahead == 5
     assert 1 << 28 < installed_memory() < 1 << 50
 

@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.base.tree import collate, cut, grown, join, leading, leaves, map_leaves
+from penstock.engine.base.tree import (
+    append_chunked,
+    collate,
+    join_batches,
+    leading_size,
+    leaves,
+    map_leaves,
+    slice_batch,
+)
 from penstock.errors import DataError
 
 
@@ -72,7 +80,8 @@ def test_leaves_have_paths() -> None:
 
 def test_leading_is_the_number_of_rows() -> None:
     assert (
-        leading((np.zeros((3, 2)), {"name": ["a", "b", "c"]}, Point(np.zeros(3), np.zeros(3)))) == 3
+        leading_size((np.zeros((3, 2)), {"name": ["a", "b", "c"]}, Point(np.zeros(3), np.zeros(3))))
+        == 3
     )
 
 
@@ -88,7 +97,7 @@ def test_leading_is_the_number_of_rows() -> None:
 )
 def test_leading_names_the_leaf_that_does_not_fit(tree: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        leading(tree)
+        leading_size(tree)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(1, 4))
@@ -99,20 +108,23 @@ def test_cut_and_join_are_inverse(counts: list[int], step: int) -> None:
         "y": Point([str(i) for i in range(total)], np.arange(total)),
     }
     bounds = np.cumsum([0, *counts]).tolist()
-    pieces = [cut(whole, a, b) for a, b in pairwise(bounds)]
-    assert [leading(piece) for piece in pieces] == counts
-    assert equal(join(pieces), whole)
-    assert equal(join([cut(whole, i, i + step) for i in range(0, max(total, 1), step)]), whole)
+    pieces = [slice_batch(whole, a, b) for a, b in pairwise(bounds)]
+    assert [leading_size(piece) for piece in pieces] == counts
+    assert equal(join_batches(pieces), whole)
+    assert equal(
+        join_batches([slice_batch(whole, i, i + step) for i in range(0, max(total, 1), step)]),
+        whole,
+    )
 
 
 def test_cut_copies_nothing() -> None:
     batch = {"x": np.arange(6)}
-    assert np.shares_memory(cut(batch, 1, 3)["x"], batch["x"])
+    assert np.shares_memory(slice_batch(batch, 1, 3)["x"], batch["x"])
 
 
 def test_join_takes_keys_in_any_order() -> None:
     a, b = {"x": np.ones(1), "y": np.zeros(1)}, {"y": np.zeros(1), "x": np.ones(1)}
-    assert join([a, b])["x"].tolist() == [1, 1]
+    assert join_batches([a, b])["x"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def test_join_takes_keys_in_any_order() -> None:
 )
 def test_join_names_what_differs(trees: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        join(trees)
+        join_batches(trees)
 
 
 # ---------------------------------------------------------------- collate
@@ -238,9 +250,9 @@ def test_a_row_of_a_batch_is_its_sample(samples: list[dict[str, Any]]) -> None:
             collate(samples)
         return
     batch = collate(samples)
-    assert leading(batch) == len(samples)
+    assert leading_size(batch) == len(samples)
     for i, sample in enumerate(samples):
-        row = cut(batch, i, i + 1)
+        row = slice_batch(batch, i, i + 1)
         assert row["a"][0].item() == sample["a"]
         assert (row["b"][0][0], row["b"][1][0]) == sample["b"]
 
@@ -273,8 +285,8 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_tensors_are_stacked_cut_and_joined() -> None:
     batch = collate([{"x": Tensor([1, 2])}, {"x": Tensor([3, 4])}])
     assert isinstance(batch["x"], Tensor) and batch["x"].array.tolist() == [[1, 2], [3, 4]]
-    assert leading(batch) == 2
-    back = join([cut(batch, 0, 1), cut(batch, 1, 2)])
+    assert leading_size(batch) == 2
+    back = join_batches([slice_batch(batch, 0, 1), slice_batch(batch, 1, 2)])
     assert back["x"].array.tolist() == [[1, 2], [3, 4]]
 
 
@@ -285,7 +297,7 @@ def test_ragged_tensors_are_named() -> None:
     with pytest.raises(DataError, match=r"mixes Tensor and int"):
         collate([Tensor([1]), 3])
     with pytest.raises(DataError, match="without a leading axis"):
-        leading(Tensor(1))
+        leading_size(Tensor(1))
 
 
 def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +320,7 @@ def test_grown_appends_and_changes_nothing(width: int, count: int) -> None:
     chunks = list[list[int]]()
     for i in range(count):
         before = [list(chunk) for chunk in chunks]
-        after = grown(chunks, i, width)
+        after = append_chunked(chunks, i, width)
         assert chunks == before
         chunks = after
     assert [x for chunk in chunks for x in chunk] == list(range(count))
@@ -330,7 +342,7 @@ def test_masked_arrays_do_not_lose_their_mask_in_a_batch(value: Any) -> None:
         ):
             collate(samples)
     with pytest.raises(ps.DataError, match="lose its mask"):
-        join([{"x": np.ma.stack([MASKED, MASKED])}, {"x": np.zeros((1, 3), np.int64)}])
+        join_batches([{"x": np.ma.stack([MASKED, MASKED])}, {"x": np.zeros((1, 3), np.int64)}])
 
 
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
@@ -378,7 +390,7 @@ def test_no_field_of_a_record_and_no_bytes_become_others_in_a_batch() -> None:
 
 def test_keys_that_are_spelled_alike_are_not_joined() -> None:
     with pytest.raises(DataError, match="spelled alike"):
-        join([{1: np.arange(2), "1": np.arange(3, 5)}] * 2)
+        join_batches([{1: np.arange(2), "1": np.arange(3, 5)}] * 2)
 
 
 def test_tensors_that_do_not_join_are_errors() -> None:
@@ -393,4 +405,4 @@ def test_tensors_that_do_not_join_are_errors() -> None:
         with pytest.raises(DataError, match="do not stack"):
             collate(samples)
     with pytest.raises(DataError, match="tensors beside arrays"):
-        join([torch.arange(1), np.arange(1)])
+        join_batches([torch.arange(1), np.arange(1)])

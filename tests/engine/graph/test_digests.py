@@ -23,7 +23,7 @@ from helpers import through_json
 from penstock.engine.base.seams import LocalStore
 from penstock.engine.graph.code import code_digest
 from penstock.engine.runtime.cursor import seal, unseal
-from penstock.sources.identity import content
+from penstock.sources.identity import memory_digest
 
 
 def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def test_of_objects_only_type_and_length_count() -> None:
     class Thing:
         pass
 
-    assert content([Thing()]) == content([Thing()])
-    assert content([Thing()]) != content(["x"])
+    assert memory_digest([Thing()]) == memory_digest([Thing()])
+    assert memory_digest([Thing()]) != memory_digest(["x"])
     state = states(lambda: ps.from_sequence([Thing() for _ in range(9)]))
     load(ps.from_sequence([Thing() for _ in range(9)]), state)
 
@@ -122,9 +122,9 @@ def test_an_array_larger_than_what_is_hashed_whole_is_known_by_blocks(
 ) -> None:
     monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
     values = np.arange(4_000_000)
-    assert content(values) == content(values.copy())
-    assert content(values) != content(values + 1)
-    assert content(list(range(200_000))) != content(list(range(1, 200_001)))
+    assert memory_digest(values) == memory_digest(values.copy())
+    assert memory_digest(values) != memory_digest(values + 1)
+    assert memory_digest(list(range(200_000))) != memory_digest(list(range(1, 200_001)))
 
 
 class Own:

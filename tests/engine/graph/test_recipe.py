@@ -17,7 +17,7 @@ from hypothesis import given
 import penstock as ps
 from example_counts import examples
 from helpers import numbers
-from penstock.engine.base.spelling import canonical, fingerprint
+from penstock.engine.base.spelling import canonical_json, fingerprint
 from penstock.engine.graph.recipe import describe, difference, identity
 from penstock.testing import build, pipelines, recipes
 
@@ -168,8 +168,8 @@ def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -
 @given(pipelines())
 def test_random_pipelines_are_described_in_plain_json(recipe: Any) -> None:
     described = describe(build(recipe).flow)
-    assert json.loads(canonical(described)) == described
-    assert difference(json.loads(canonical(described)), describe(build(recipe).flow)) == []
+    assert json.loads(canonical_json(described)) == described
+    assert difference(json.loads(canonical_json(described)), describe(build(recipe).flow)) == []
 
 
 def test_addresses_do_not_get_in() -> None:

@@ -25,10 +25,10 @@ from penstock.engine.packing import (
     FirstFit,
     Packing,
     Rebatch,
+    adjust_group_count,
     build_row,
-    fitted,
     join_parts,
-    plan,
+    plan_groups,
 )
 from penstock.errors import ConfigError, DataError
 from penstock.types import Fold, Item, Part
@@ -68,7 +68,7 @@ def spans(group: Any) -> list[Span]:
 
 
 def planned(fold: Fold, sizes: Sequence[int]) -> list[list[Span]]:
-    made = plan(fold, np.asarray(sizes, np.int64))
+    made = plan_groups(fold, np.asarray(sizes, np.int64))
     assert all(
         column.dtype == np.int64 for column in (made.bounds, made.item, made.start, made.stop)
     )
@@ -187,7 +187,7 @@ def test_no_documents_no_rows(fold: Any) -> None:
 )
 def test_a_negative_length_names_its_item(fold: Any) -> None:
     with pytest.raises(DataError, match="item 1: a size of -3"):
-        plan(fold, [1, -3])
+        plan_groups(fold, [1, -3])
 
 
 def test_numpy_sizes_leave_plain_numbers_in_the_carry() -> None:
@@ -242,7 +242,7 @@ def test_concat_split_closes_a_row_at_max_segments() -> None:
 
 def test_concat_split_plans_many_documents_at_once() -> None:
     sizes = lognormal(200_000)
-    made = plan(ConcatSplit(2048), sizes)
+    made = plan_groups(ConcatSplit(2048), sizes)
     assert np.array_equal(np.bincount(made.item, made.stop - made.start, len(sizes)), sizes)
     assert (np.add.reduceat(made.stop - made.start, made.bounds[:-1])[:-1] == 2048).all()
 
@@ -351,7 +351,7 @@ def test_a_document_longer_than_a_row(method: Any) -> None:
 )
 def test_rows_are_full_and_nothing_is_lost(fold: Any, fill: float) -> None:
     sizes = lognormal(20_000)
-    made = plan(fold, sizes)
+    made = plan_groups(fold, sizes)
     taken = made.stop - made.start
     assert np.array_equal(np.bincount(made.item, taken, len(sizes)), sizes)
     in_row = np.add.reduceat(taken, made.bounds[:-1])
@@ -834,8 +834,8 @@ def test_a_later_pass_is_made_to_have_as_many_rows(
 ) -> None:
     before = np.array(sizes)
     order = np.array(random.sample(range(len(sizes)), len(sizes)))
-    first, own = plan(fold, before, 3), plan(fold, before[order], 3)
-    made = fitted(own, before[order], first, before, fold)
+    first, own = plan_groups(fold, before, 3), plan_groups(fold, before[order], 3)
+    made = adjust_group_count(own, before[order], first, before, fold)
     assert len(made) == len(first)
     for item in range(len(sizes)):
         mine = made.item == item
@@ -848,13 +848,19 @@ def test_a_later_pass_is_made_to_have_as_many_rows(
 
 
 def test_a_pass_of_other_lengths_gives_up_its_last_rows() -> None:
-    first, own, fold = plan(FirstFit(4), [2, 2, 2]), plan(FirstFit(4), [3, 3, 3]), FirstFit(4)
-    made = fitted(own, np.array([3, 3, 3]), first, np.array([2, 2, 2]), fold)
+    first, own, fold = (
+        plan_groups(FirstFit(4), [2, 2, 2]),
+        plan_groups(FirstFit(4), [3, 3, 3]),
+        FirstFit(4),
+    )
+    made = adjust_group_count(own, np.array([3, 3, 3]), first, np.array([2, 2, 2]), fold)
     assert made.item.tolist() == [0, 1] and made.bounds.tolist() == [0, 1, 2]
     with pytest.raises(
         ps.DataError, match="the first pass fills 3 rows, a later one of 1 documents cannot"
     ):
-        fitted(plan(FirstFit(4), [1]), np.array([1]), own, np.array([3, 3, 3]), fold)
+        adjust_group_count(
+            plan_groups(FirstFit(4), [1]), np.array([1]), own, np.array([3, 3, 3]), fold
+        )
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 60))
@@ -862,9 +868,9 @@ def test_a_pass_of_fewer_tokens_is_cut_into_as_many_rows(
     sizes: list[int], length: int, rows: int
 ) -> None:
     fold, lengths = ConcatSplit(length), np.array(sizes)
-    own, first = plan(fold, lengths), plan(fold, [length] * rows)
+    own, first = plan_groups(fold, lengths), plan_groups(fold, [length] * rows)
     assume(len(own) < rows <= sum(sizes))
-    made = fitted(own, lengths, first, np.full(rows, length), fold)
+    made = adjust_group_count(own, lengths, first, np.full(rows, length), fold)
     assert len(made) == rows and (made.stop > made.start).all()
     given = [
         (i, t)

@@ -16,8 +16,8 @@ import penstock as ps
 from penstock.engine.base.random import key_of_pass
 from penstock.engine.graph.compiled import Compiled
 from penstock.engine.ops.fit import FitOp
-from penstock.engine.packing import BestFit, Columns, Layout, Packing, Pieces, Windows, plan
-from penstock.engine.packing.window import fill, needed
+from penstock.engine.packing import BestFit, Columns, Layout, Packing, Pieces, Windows, plan_groups
+from penstock.engine.packing.window import count_needed_rows, fill_rows
 from penstock.errors import DataError
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=150)
@@ -35,7 +35,7 @@ def test_pieces_fill_so_many_rows_and_are_whole_where_they_fit(
 ) -> None:
     rows = -(-sum(sizes) // length) + more
     assume(rows <= sum(sizes))
-    made = groups(fill(np.asarray(sizes), length, rows))
+    made = groups(fill_rows(np.asarray(sizes), length, rows))
     assert len(made) == rows
     assert all(0 < sum(stop - start for _, start, stop in row) <= length for row in made)
     tokens = Counter(
@@ -45,7 +45,7 @@ def test_pieces_fill_so_many_rows_and_are_whole_where_they_fit(
         (item, token) for item, size in enumerate(sizes) for token in range(size)
     )
     assert all([item for item, *_ in row] == sorted(item for item, *_ in row) for row in made)
-    if needed(np.asarray(sizes), length) <= rows <= len(sizes):
+    if count_needed_rows(np.asarray(sizes), length) <= rows <= len(sizes):
         assert sum(map(len, made)) == len(sizes), "nothing is split where all fit"
 
 
@@ -66,7 +66,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     assert isinstance(op, FitOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
     shuffled = op.flow.locate(np.arange(len(sizes)), np.zeros(len(sizes), np.int64)).index
-    made = plan(fold, np.asarray(sizes)[shuffled], key_of_pass(op.key, 0))
+    made = plan_groups(fold, np.asarray(sizes)[shuffled], key_of_pass(op.key, 0))
     assert len(made) == op.size
     found = [[(s.index, s.start, s.stop) for s in ds.plan.at(row)] for row in range(len(made))]
     assert found == [[(int(shuffled[item]), a, b) for item, a, b in row] for row in groups(made)]
@@ -93,7 +93,7 @@ def test_rows_built_together_are_those_built_one_by_one(
 ) -> None:
     documents = [np.arange(size).astype(kind) for size in sizes]
     packing = Packing(length, "best_fit", pad=pad, dtype=dtype)
-    made = plan(packing.fold(), sizes)
+    made = plan_groups(packing.fold(), sizes)
     columns = Columns([documents[i] for i in made.item.tolist()], made.start, made.stop)
     rows = [Pieces(columns, a, b) for a, b in pairwise(made.bounds.tolist())]
     want, wrong = list[Any](), ""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ...dataset import Dataset
-from ...engine.base.machine import place
-from ...engine.base.urls import local
+from ...engine.base.machine import detect_rank
+from ...engine.base.urls import require_local
 from ...engine.graph.ends import endless
 from ...engine.graph.indexed import why_not
 from ...errors import ConfigError, missing_extra
@@ -160,7 +160,7 @@ class Pipeline:
         data, options = self._datasets_for("save"), self.config.save
         if not options.enabled:
             return self
-        if place()[1] > 1:
+        if detect_rank()[1] > 1:
             raise ConfigError(
                 "save() on several ranks would write the same files on each: save once, before "
                 "the distributed run"
@@ -174,7 +174,7 @@ class Pipeline:
             )
             kind = config.save_format if config and config.save_format else options.format
             files = write_shards(
-                dataset, local(folder), replace(options, format=kind), rows_in(dataset)
+                dataset, require_local(folder), replace(options, format=kind), rows_in(dataset)
             )
             data[name] = read(cast("list[str | Path]", files), name=name)
         return self

@@ -143,7 +143,7 @@ class WorkerConfig:
             distributed: Any = importlib.import_module("torch.distributed")
             group = self.data_parallel_group
             return int(distributed.get_rank(group)), int(distributed.get_world_size(group))
-        return machine.place()
+        return machine.detect_rank()
 
     def lane_count(self) -> int:
         """Return the number of lanes of a new run."""

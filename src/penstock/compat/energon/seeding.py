@@ -52,13 +52,13 @@ def _seeded(fn: Any) -> Any:
 
     @wraps(fn)
     def one(*args: Any, **options: Any) -> Any:
-        with machine.seeded_globals(_seed()):
+        with machine.seed_globals(_seed()):
             return fn(*args, **options)
 
     @wraps(fn)
     def several(*args: Any, **options: Any) -> Iterator[Any]:
         results, skipped = list[Any](), None
-        with machine.seeded_globals(_seed()):
+        with machine.seed_globals(_seed()):
             try:
                 results.extend(fn(*args, **options))
             except Skip as skip:  # keep the earlier results

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ...engine.base.machine import cores
+from ...engine.base.machine import count_cores
 from ...engine.base.tree import leaves
 from ...errors import ConfigError
 from .base import Base
@@ -56,7 +56,7 @@ def pick_performance_config(
     """
     if ram_budget_mb is not None and ram_budget_mb <= 0:
         raise ConfigError(f"ram_budget_mb={ram_budget_mb}: give a number above 0")
-    buffer, workers = max_buffer_size or _MAX_BUFFER, max_workers or cores()
+    buffer, workers = max_buffer_size or _MAX_BUFFER, max_workers or count_cores()
     size = _mean_size(ds, samples_to_check)
     if size and ram_budget_mb is not None:
         capacity = max(1, int(ram_budget_mb * _MIB / 2 / size))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...engine.base.urls import redacted
+from ...engine.base.urls import redact_urls
 from ...errors import ConfigError
 from ...mixture_files import Problem
-from ...mixture_files.reading import Node, dotted
+from ...mixture_files.reading import Node, join_key
 from .arithmetic import Call
 from .locations import MAPPED, Files, Hub
 
@@ -85,12 +85,14 @@ class Account:
     def report(self, node: Node, key_path: str, reason: str) -> None:
         """Record a loss."""
         self.mark(node, "reported")
-        self.problems.append(Problem(node.file, node.line, key_path, "warning", redacted(reason)))
+        self.problems.append(
+            Problem(node.file, node.line, key_path, "warning", redact_urls(reason))
+        )
 
     def note(self, node: Node, key_path: str, reason: str) -> None:
         """Record a note."""
         self.mark(node, "noted")
-        self.problems.append(Problem(node.file, node.line, key_path, "note", redacted(reason)))
+        self.problems.append(Problem(node.file, node.line, key_path, "note", redact_urls(reason)))
 
     def note_remote(self, node: Node, key_path: str, scheme: str) -> None:
         """Record once that files are remote."""
@@ -117,7 +119,7 @@ class Account:
                     self._close(item, item_path, keys)
         elif isinstance(node.value, dict):
             for name, child in node.value.items():
-                item_path, marks = dotted(key_path, name), self.marks(child)
+                item_path, marks = join_key(key_path, name), self.marks(child)
                 if not marks:
                     self.report(child, item_path, _UNKNOWN.format(self.format))
                 self._listed(marks, keys).append(Key(child.file, child.line, item_path))
@@ -248,7 +250,7 @@ class Section:
             self.report(key, "expected a mapping of settings")
             return None
         self.account.mark(self.table[key], "opened")
-        return Section(self.table[key], dotted(self.key_path, key), self.account)
+        return Section(self.table[key], join_key(self.key_path, key), self.account)
 
     def parts(self, key: str) -> Iterator[Section]:
         """Open the mappings in the list at a key; report other items."""
@@ -258,7 +260,7 @@ class Section:
             self.report(key, "expected a list")
         else:
             self.account.mark(self.table[key], "opened")
-            yield from parts_of(self.table[key], dotted(self.key_path, key), self.account)
+            yield from parts_of(self.table[key], join_key(self.key_path, key), self.account)
 
     def named(self) -> Iterator[tuple[str, Section]]:
         """Yield names and mappings, if every value is a mapping; report other values."""
@@ -274,12 +276,12 @@ class Section:
 
     def report_at(self, key: str, reason: str) -> None:
         """Record the loss of a key, whatever its value."""
-        self.account.report(self.table[key], dotted(self.key_path, key), reason)
+        self.account.report(self.table[key], join_key(self.key_path, key), reason)
 
     def note(self, key: str, reason: str) -> None:
         """Record a note on a key, if it has a value."""
         if self.has(key):
-            self.account.note(self.table[key], dotted(self.key_path, key), reason)
+            self.account.note(self.table[key], join_key(self.key_path, key), reason)
         else:
             self.pass_over(key)
 
@@ -345,7 +347,7 @@ class Section:
             )
         if remote := next((path for path in resolved if "://" in path), None):
             self.account.note_remote(
-                self.table.get(key, self.node), dotted(self.key_path, key), remote.split("://")[0]
+                self.table.get(key, self.node), join_key(self.key_path, key), remote.split("://")[0]
             )
         return resolved
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ...engine.mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
-from ...mixture_files.reading import Node, dotted
+from ...mixture_files.reading import Node, join_key
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
 from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
@@ -240,7 +240,7 @@ def _weights(
     data.get(key)
     points = list[tuple[int, dict[str, float]]]()
     for number, item in enumerate(setting.value if isinstance(setting.value, tuple) else ()):
-        key_path = dotted(data.key_path, f"{key}[{number}]")
+        key_path = join_key(data.key_path, f"{key}[{number}]")
         pair = item.value if isinstance(item.value, tuple) else ()
         if (
             len(pair) != 2

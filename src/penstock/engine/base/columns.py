@@ -17,19 +17,19 @@ _MARK = "@names"
 _MAX_VALUES = 1 << 22  # limit on names times fields; a larger state is corrupted
 
 
-def folded(tree: Json, tables: list[list[str]]) -> Json:
+def encode_columns(tree: Json, tables: list[list[str]]) -> Json:
     """Encode the large mappings of a tree by columns; add each list of names to `tables` once.
 
     >>> names = [f"s{i}" for i in range(100)]
     >>> tables = []
-    >>> folded({name: {"rows": 7, "of": name} for name in names}, tables)
+    >>> encode_columns({name: {"rows": 7, "of": name} for name in names}, tables)
     {'@names': 0, 'fields': {'rows': {'all': 7}, 'of': 'names'}}
     >>> tables == [names]
     True
     """
     if isinstance(tree, dict):
         if len(tree) < MANY and _MARK not in tree:
-            return {name: folded(value, tables) for name, value in tree.items()}
+            return {name: encode_columns(value, tables) for name, value in tree.items()}
         names = list(tree)
         return {
             _MARK: _table_index(names, tables),
@@ -38,19 +38,19 @@ def folded(tree: Json, tables: list[list[str]]) -> Json:
     if isinstance(tree, list | tuple):
         if len(tree) >= MANY and all(type(value) is str for value in tree):
             return {_MARK: _table_index(cast("list[str]", list(tree)), tables)}
-        return [folded(value, tables) for value in tree]
+        return [encode_columns(value, tables) for value in tree]
     return tree
 
 
-def unfolded(tree: Any, tables: Any) -> Json:
-    """Decode a tree that `folded` encoded; raise `StateError` if it is corrupted.
+def decode_columns(tree: Any, tables: Any) -> Json:
+    """Decode a tree that `encode_columns` encoded; raise `StateError` if it is corrupted.
 
-    >>> unfolded({"@names": 0, "fields": {"rows": {"all": 7}, "of": "names"}}, [["a", "b"]])
+    >>> decode_columns({"@names": 0, "fields": {"rows": {"all": 7}, "of": "names"}}, [["a", "b"]])
     {'a': {'rows': 7, 'of': 'a'}, 'b': {'rows': 7, 'of': 'b'}}
     """
     if isinstance(tree, list):
         return [
-            unfolded(value, tables) if isinstance(value, list | dict) else value
+            decode_columns(value, tables) if isinstance(value, list | dict) else value
             for value in cast("list[Any]", tree)
         ]
     if not isinstance(tree, dict):
@@ -58,7 +58,7 @@ def unfolded(tree: Any, tables: Any) -> Json:
     mapping = cast("dict[str, Any]", tree)
     if _MARK not in mapping:
         return {
-            name: unfolded(value, tables) if isinstance(value, list | dict) else value
+            name: decode_columns(value, tables) if isinstance(value, list | dict) else value
             for name, value in mapping.items()
         }
     try:
@@ -110,7 +110,7 @@ def _column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]
         type(value) is type(first) and value == first for value in values
     ):
         return {"all": first}
-    return {"each": [folded(value, tables) for value in values]}
+    return {"each": [encode_columns(value, tables) for value in values]}
 
 
 def _entries(column: Any, names: list[str], tables: Any) -> list[Any]:
@@ -122,7 +122,7 @@ def _entries(column: Any, names: list[str], tables: Any) -> list[Any]:
         case "all" if isinstance(content, str | int | None):
             return [content] * len(names)
         case "each" if len(content) == len(names):
-            return cast("list[Any]", unfolded(content, tables))
+            return cast("list[Any]", decode_columns(content, tables))
         case "fields" if len(content) * len(names) < _MAX_VALUES:
             columns = [_entries(field, names, tables) for field in content.values()]
             return [

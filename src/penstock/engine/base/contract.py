@@ -9,11 +9,11 @@ from ...errors import ConfigError
 T = TypeVar("T")
 
 
-def fulfilled(part: T, contract: type, where: str) -> T:
+def require_protocol(part: T, contract: type, where: str) -> T:
     """Return the object; raise `ConfigError` if it lacks a method, or is a class.
 
     >>> from penstock.types import Order
-    >>> fulfilled("abc", Order, "reorder()")
+    >>> require_protocol("abc", Order, "reorder()")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: reorder(): str has no size, down, up, describe; see Order in penstock.types

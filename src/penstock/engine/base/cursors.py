@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import StateError
 from ...types import Json
-from .spelling import canonical
+from .spelling import canonical_json
 
 _MAX_CURSOR = 1 << 53  # no run gets there, so a larger number is corruption
 
@@ -41,7 +41,7 @@ def stands_at(cursor: Json, target: Json) -> bool:
     """Return whether a cursor equals a target; null as target is the beginning in any spelling."""
     if isinstance(target, list) and isinstance(cursor, list):
         return len(target) == len(cursor) and all(map(stands_at, cursor, target))
-    return target is None or canonical(cursor) == canonical(target)
+    return target is None or canonical_json(cursor) == canonical_json(target)
 
 
 def bad_cursor(cursor: Json, wanted: str) -> StateError:

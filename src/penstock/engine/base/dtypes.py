@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .ints import held
+from .ints import cast_scalar
 
 Array = npt.NDArray[Any]
 
@@ -257,16 +257,16 @@ def packed_dtype(
     return integers if integers is not None and vectors else common_dtype(pieces)
 
 
-def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
+def cast_array(values: Array, dtype: np.dtype[Any]) -> Array:
     """Convert integers to another dtype that holds each of them; return other values unchanged.
 
     Raises:
         OverflowError: if the dtype cannot hold an integer, or if a finite float would be infinite
             in it.
 
-    >>> narrowed(np.array([1, 2]), np.dtype("uint16")).dtype, narrowed(np.array([1.5]), np.dtype("uint16")).dtype
+    >>> cast_array(np.array([1, 2]), np.dtype("uint16")).dtype, cast_array(np.array([1.5]), np.dtype("uint16")).dtype
     (dtype('uint16'), dtype('float64'))
-    >>> narrowed(np.array([1, 70_000]), np.dtype("uint16"))
+    >>> cast_array(np.array([1, 70_000]), np.dtype("uint16"))
     Traceback (most recent call last):
     ...
     OverflowError: uint16 does not have 70000
@@ -284,6 +284,6 @@ def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
             raise OverflowError(str(error)) from None
     if dtype.kind not in "iu" or np.can_cast(values.dtype, dtype):
         return values
-    held(values.min(), dtype)
-    held(values.max(), dtype)
+    cast_scalar(values.min(), dtype)
+    cast_scalar(values.max(), dtype)
     return values.astype(dtype)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .machine import lock, process
+from .machine import current_pid, make_lock
 
 COUNTED = ("retries", "cache_hits", "cache_misses")
 
@@ -38,7 +38,7 @@ class EventCounts:
 
     def _lock(self) -> AbstractContextManager[Any]:
         # One lock per process: another thread may hold it while this process is forked.
-        return self._locks.setdefault(process(), lock())
+        return self._locks.setdefault(current_pid(), make_lock())
 
     def totals(self) -> dict[str, int]:
         """Return the counts of all names."""

@@ -65,16 +65,16 @@ _KINDS = {
 }
 """Checks by annotation, as written in the source; annotations with better errors are missing."""
 
-Looked = tuple[str, int, bool, Kind]
+CheckedArgument = tuple[str, int, bool, Kind]
 """A checked argument: name, position, whether None is valid, and its kind."""
 
 
-def looked_at(fn: Any) -> list[Looked]:
+def checked_arguments(fn: Any) -> list[CheckedArgument]:
     """Return the arguments of a function that have a check.
 
     Annotations are read as text, so none is evaluated at import.
     """
-    code, checked = fn.__code__, list[Looked]()
+    code, checked = fn.__code__, list[CheckedArgument]()
     for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         hint = str(fn.__annotations__.get(name, ""))
         bare = hint.removesuffix(" | None")
@@ -84,13 +84,13 @@ def looked_at(fn: Any) -> list[Looked]:
     return checked
 
 
-def check_given(
-    step: str, looked: Sequence[Looked], args: tuple[Any, ...], given: Mapping[str, Any]
+def check_arguments(
+    step: str, looked: Sequence[CheckedArgument], args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> None:
     """Raise `ConfigError` for the first argument with an invalid value.
 
     >>> def read(paths, columns: Sequence[str] | None = None): ...
-    >>> check_given("read", looked_at(read), ("a.jsonl",), {"columns": 5})
+    >>> check_arguments("read", checked_arguments(read), ("a.jsonl",), {"columns": 5})
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: read(columns=5): give a list of names, or None

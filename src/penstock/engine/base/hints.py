@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ...errors import ConfigError
-from .given import check_given, looked_at
+from .given import check_arguments, checked_arguments
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -161,22 +161,22 @@ def no_dataset(where: str, given: object) -> ConfigError:
     return ConfigError(f"{where}: {type(given).__name__} is not a dataset; {remedy}")
 
 
-def few(names: Iterable[object], most: int = 3) -> str:
+def join_first(names: Iterable[object], most: int = 3) -> str:
     """Format the first `most` names and the number of the others.
 
-    >>> few(["a", "b", "c", "d", "e"])
+    >>> join_first(["a", "b", "c", "d", "e"])
     "['a', 'b', 'c'] and 2 more"
     """
     listed = list(names)
     return f"{listed[:most]}" + (f" and {len(listed) - most} more" if len(listed) > most else "")
 
 
-def near(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return a "did you mean" for the end of a message; empty if no name is similar.
 
-    >>> near("wieght", ["weight", "path"])
+    >>> did_you_mean("wieght", ["weight", "path"])
     "; did you mean 'weight'?"
-    >>> near("text", ["texts", "web/text"])
+    >>> did_you_mean("text", ["texts", "web/text"])
     "; did you mean 'web/text'?"
     """
     names, word = list(known), str(word)
@@ -186,12 +186,12 @@ def near(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
-def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
+def check_choice(value: object, choices: tuple[str, ...], where: str) -> None:
     """Raise `ConfigError` if a value is none of the choices.
 
     `where` names the argument, with `{}` for the value.
 
-    >>> chosen("lineer", ("step", "linear"), "Schedule(interpolation={})")
+    >>> check_choice("lineer", ("step", "linear"), "Schedule(interpolation={})")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: Schedule(interpolation='lineer'): choose 'step' or 'linear'; did you mean 'linear'?
@@ -200,17 +200,17 @@ def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
         *first, last = map(repr, choices)
         raise ConfigError(
             f"{where.format(repr(value))}: choose {', '.join(first)} or "
-            f"{last}{near(value, choices)}"
+            f"{last}{did_you_mean(value, choices)}"
         )
 
 
-def guided(thing: T) -> T:
+def validated(thing: T) -> T:
     """Decorate a function, or a class, to check arguments and suggest corrections.
 
     It corrects names of arguments and, for classes, of attributes. It checks values of arguments by
     their annotations.
 
-    >>> @guided
+    >>> @validated
     ... def ask(workers=0): ...
     >>> ask(num_workers=2)
     Traceback (most recent call last):
@@ -231,10 +231,10 @@ def _with_hints(kind: Any) -> Any:
     return kind
 
 
-def unknown(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+def unknown_attribute(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an unknown attribute of a class or module."""
     instead = NAMES.get(owner, {}).get(name)
-    hint = f"; write {instead}" if instead else near(name, known) or f"; see help({owner})"
+    hint = f"; write {instead}" if instead else did_you_mean(name, known) or f"; see help({owner})"
     # obj=None, because Python would add a suggestion of its own.
     return AttributeError(f"{owner} has no {name!r}{hint}", name=name, obj=None)
 
@@ -244,7 +244,9 @@ def _missing(self: object, name: str) -> Any:
     if name.startswith("_") or hasattr(kind, name):
         # Python's own error, or the error that a property raised.
         return object.__getattribute__(self, name)
-    raise unknown(kind.__name__, name, (known for known in dir(kind) if not known.startswith("_")))
+    raise unknown_attribute(
+        kind.__name__, name, (known for known in dir(kind) if not known.startswith("_"))
+    )
 
 
 def _raising(message: str) -> Callable[[object, object], NoReturn]:
@@ -262,14 +264,14 @@ def _checked(fn: Any) -> Any:
         code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     )
     shown = fn.__qualname__.removesuffix(".__init__")
-    looked, step = looked_at(fn), shown.rpartition(".")[2]
+    looked, step = checked_arguments(fn), shown.rpartition(".")[2]
 
     @wraps(fn)
     def checked(*args: Any, **given: Any) -> Any:
         for word in given:
             if word not in names:
                 raise TypeError(f"{shown}() has no argument {word!r}; {_argument(word, names)}")
-        check_given(step, looked, args, given)
+        check_arguments(step, looked, args, given)
         return fn(*args, **given)
 
     return checked
@@ -279,4 +281,6 @@ def _argument(word: str, names: list[str]) -> str:
     synonyms = [name for words in ARGUMENTS if word in words for name in names if name in words]
     if matches := synonyms or ([] if word in INSTEAD else get_close_matches(word, names, 1)):
         return f"did you mean {matches[0]}=?"
-    return INSTEAD.get(word, f"its arguments are {few(name for name in names if name != 'self')}")
+    return INSTEAD.get(
+        word, f"its arguments are {join_first(name for name in names if name != 'self')}"
+    )

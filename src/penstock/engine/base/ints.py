@@ -11,16 +11,16 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import Ints
 
-FAR = 1 << 62
+MAX_POSITION = 1 << 62
 """Limit of positions."""
 
 
-def distinct(values: Ints) -> Ints:
+def distinct_values(values: Ints) -> Ints:
     """Return the distinct values in ascending order.
 
     `np.unique` imports masked arrays at its first call, which takes longer than a resume.
 
-    >>> distinct(np.array([2, 0, 2, 1, 0])).tolist()
+    >>> distinct_values(np.array([2, 0, 2, 1, 0])).tolist()
     [0, 1, 2]
     """
     ordered = np.sort(values)
@@ -29,14 +29,14 @@ def distinct(values: Ints) -> Ints:
     return ordered[keep]
 
 
-def whole(value: Any, where: str, least: int | None = None, most: int | None = None) -> int:
+def check_int(value: Any, where: str, least: int | None = None, most: int | None = None) -> int:
     """Return an argument that must be an integer between `least` and `most`.
 
     NumPy integers are valid, bools are not. `where` names the argument, with `{}` for the value.
 
-    >>> whole(np.int32(3), "batch({})", 1)
+    >>> check_int(np.int32(3), "batch({})", 1)
     3
-    >>> whole(2.5, "limit({})", 0)
+    >>> check_int(2.5, "limit({})", 0)
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: limit(2.5): a whole number of at least 0
@@ -52,14 +52,14 @@ def whole(value: Any, where: str, least: int | None = None, most: int | None = N
     return number
 
 
-def held(value: Any, dtype: np.dtype[Any]) -> Any:
+def cast_scalar(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a number to a dtype; raise `OverflowError` if an integer dtype cannot hold it.
 
     NumPy checks only Python integers.
 
-    >>> held(np.int64(3), np.dtype("uint8")), held(2.0, np.dtype("int32")), held(1.5, np.dtype("float32"))
-    (3, 2, 1.5)
-    >>> held(np.int64(300), np.dtype("uint8"))
+    >>> cast_scalar(np.int64(3), np.dtype("uint8")), cast_scalar(2.0, np.dtype("int32"))
+    (3, 2)
+    >>> cast_scalar(np.int64(300), np.dtype("uint8"))
     Traceback (most recent call last):
     ...
     OverflowError: uint8 does not have 300
@@ -76,12 +76,12 @@ def _to_int(value: Any, dtype: np.dtype[Any]) -> int:
     return int(number)
 
 
-def places(values: Any, where: str) -> Ints:
+def check_indices(values: Any, where: str) -> Ints:
     """Return indices as a vector, from a list, a range, or an array of any integer dtype.
 
-    >>> places([3, 1], "select({})").tolist()
+    >>> absolute_paths([3, 1], "select({})").tolist()
     [3, 1]
-    >>> places([True, False], "select({})")
+    >>> absolute_paths([True, False], "select({})")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: select([True, False]): this is a mask; give indices, np.flatnonzero(mask)
@@ -94,28 +94,28 @@ def places(values: Any, where: str) -> Ints:
         not array.size or all(issubclass(kind, int | np.integer) for kind in kinds)
     ):
         for extreme in (array.min(initial=0), array.max(initial=0)):
-            within_reach(int(extreme))
+            check_position(int(extreme))
         return array.astype(np.int64)
     else:
         problem = "give a vector of whole numbers, such as [3, 1]"
     raise ConfigError(f"{where.format(repr(values)[:60])}: {problem}")
 
 
-def within_reach(position: int, each: int = 1) -> None:
+def check_position(position: int, each: int = 1) -> None:
     """Raise `IndexError` if a position, times `each`, exceeds the limit of positions.
 
-    >>> within_reach(1 << 40)
-    >>> within_reach(1 << 60, 8)
+    >>> check_position(1 << 40)
+    >>> check_position(1 << 60, 8)
     Traceback (most recent call last):
     ...
     IndexError: position 1152921504606846976 of 8 samples each: positions are counted up to 2^62
     """
-    if not abs(position) * each < FAR:
+    if not abs(position) * each < MAX_POSITION:
         groups = f" of {each} samples each" if each > 1 else ""
         raise IndexError(f"position {position}{groups}: positions are counted up to 2^62")
 
 
-def finite(below: int | None) -> int:
+def require_finite(below: int | None) -> int:
     """Return the length of a pass, which must be finite."""
     assert below is not None, "the input of this order is endless; Dataset should have raised"
     return below

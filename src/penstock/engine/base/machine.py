@@ -39,7 +39,7 @@ def keep_memory() -> None:
     bytes(_LARGE)  # never written to, so it uses no memory
 
 
-def place(whole: bool = False) -> tuple[int, int]:
+def detect_rank(whole: bool = False) -> tuple[int, int]:
     """Return the rank of this process and the world size.
 
     They come from torch.distributed or jax.distributed if one is initialised, else from the
@@ -91,7 +91,7 @@ def rank_in(group: object) -> tuple[int, int]:
     return ranks.index(rank), len(ranks)
 
 
-def worker() -> tuple[int, int] | None:
+def dataloader_worker() -> tuple[int, int] | None:
     """Return id and number of the torch `DataLoader` workers, or None outside a worker."""
     torch = sys.modules.get("torch.utils.data")
     info = torch.get_worker_info() if torch is not None else None
@@ -102,7 +102,7 @@ _seeding = threading.RLock()
 
 
 @contextlib.contextmanager
-def seeded_globals(seed: int) -> Generator[None]:
+def seed_globals(seed: int) -> Generator[None]:
     """Seed the global generators for a block, and restore them afterwards.
 
     It seeds `random`, `np.random` and, if torch is loaded, its CPU generator. One thread at a time
@@ -128,7 +128,7 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(saved[2])
 
 
-def seeded_like(thing: object) -> Any:
+def fresh_generator(thing: object) -> Any:
     """Return a new random generator of the same type with seed 0, or None for other objects.
 
     Types are `random.Random`, NumPy's generators, and torch's for the CPU.
@@ -153,7 +153,7 @@ def seeded_like(thing: object) -> Any:
     return generator
 
 
-def thread() -> int:
+def current_thread_id() -> int:
     """Return the id of this thread."""
     return threading.get_ident()
 
@@ -171,17 +171,17 @@ def processor_time() -> float:
     return time.thread_time()
 
 
-def clock() -> float:
+def wall_time() -> float:
     """Return the seconds since 1970, by the clock that all processes of a machine share."""
     return time.time()
 
 
-def environment(name: str) -> str | None:
+def environment_variable(name: str) -> str | None:
     """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
 
 
-def addresses(host: str) -> list[str]:
+def resolve_host(host: str) -> list[str]:
     """Resolve a host name to IP addresses."""
     import socket
 
@@ -199,12 +199,12 @@ def is_unresolved(error: BaseException | None) -> bool:
     return isinstance(error, socket.gaierror)
 
 
-def lock() -> contextlib.AbstractContextManager[Any]:
+def make_lock() -> contextlib.AbstractContextManager[Any]:
     """Return a reentrant lock."""
     return threading.RLock()
 
 
-def hold(handle: int, path: Path) -> None:
+def lock_file(handle: int, path: Path) -> None:
     """Lock an open file exclusively; after some seconds of waiting, log the holder of the lock."""
     import fcntl
 
@@ -241,7 +241,7 @@ def _log_lock_holder(path: Path) -> None:
     )
 
 
-def readable(connection: Any, seconds: float) -> bool:
+def is_readable(connection: Any, seconds: float) -> bool:
     """Return whether a socket has data, or was closed by the peer, within a time in seconds."""
     if getattr(connection, "pending", int)():  # TLS has decrypted data
         return True
@@ -263,7 +263,7 @@ def only_as_root(folder: Path) -> bool:
         return False
 
 
-def process() -> int:
+def current_pid() -> int:
     """Return the id of this process, which changes at a fork."""
     return os.getpid()
 
@@ -288,7 +288,7 @@ class Stopped(Protocol):
 _buffers: WeakSet[Stopped] = WeakSet()
 
 
-def kept_from_children(out: Stopped) -> None:
+def clear_in_children(out: Stopped) -> None:
     """Empty this buffer in forked children, which do not have its workers."""
     _buffers.add(out)
 
@@ -302,12 +302,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clear_buffers)
 
 
-def parent() -> int:
+def parent_pid() -> int:
     """Return the id of the parent process."""
     return os.getppid()
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -322,7 +322,7 @@ def installed_memory() -> int:
     return min(limits)
 
 
-def neighbours() -> int:
+def ranks_on_machine() -> int:
     """Return the number of ranks on this machine, as reported by the launcher."""
     names = (
         "LOCAL_WORLD_SIZE",
@@ -335,7 +335,7 @@ def neighbours() -> int:
     )
 
 
-def resident(pid: int | None = None) -> int:
+def resident_memory(pid: int | None = None) -> int:
     """Return the resident memory of a process in bytes; by default of this process.
 
     Without `/proc` it is the peak memory of this process, and 0 for other processes.

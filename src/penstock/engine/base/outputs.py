@@ -8,19 +8,19 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
-from ...errors import ConfigError, storage
+from ...errors import ConfigError, convert_storage_errors
 from .seams import kind_of, world
-from .urls import local
+from .urls import require_local
 
 
 @contextlib.contextmanager
-def output(path: Path) -> Generator[BinaryIO]:
+def open_output(path: Path) -> Generator[BinaryIO]:
     """Open an output path for writing.
 
     A file appears atomically, and durably, when the block ends without error. The target of a link
     is written, and the link stays. Pipes and devices are written directly.
     """
-    with storage(path := local(path)), _opened(path) as file:
+    with convert_storage_errors(path := require_local(path)), _opened(path) as file:
         yield file
 
 

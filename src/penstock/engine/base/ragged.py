@@ -11,8 +11,8 @@ import numpy.typing as npt
 from ...errors import ConfigError, DataError
 from ...types import Ints
 from .dtypes import InexactError, concatenate, exact_array, is_untyped
-from .hints import guided
-from .ints import held, whole
+from .hints import validated
+from .ints import cast_scalar, check_int
 from .tree import collate
 
 Array = npt.NDArray[Any]
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 _EMPTY = np.zeros(0, np.int64)  # empty rows, if none has a dtype
 
 
-@guided
+@validated
 def pad(
     fields: Mapping[str, float],
     length: int | None = None,
@@ -59,16 +59,16 @@ def pad(
         raise ConfigError(
             f"pad({fields!r}): give the padding value of each field, such as {{'input_ids': 0}}"
         )
-    length = None if length is None else whole(length, "pad(length={})", 1)
+    length = None if length is None else check_int(length, "pad(length={})", 1)
     if not fields or mask in fields:
         raise ConfigError(
             f"pad({dict(fields)}, mask={mask!r}): name at least one field, and give the mask "
             "another name"
         )
-    return _Pad(dict(fields), length, whole(multiple, "pad(multiple={})", 1), mask)
+    return _Pad(dict(fields), length, check_int(multiple, "pad(multiple={})", 1), mask)
 
 
-@guided
+@validated
 def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
     """Create a `collate=` that concatenates fields without padding.
 
@@ -218,7 +218,7 @@ def _join(rows: Sequence[Array], name: str) -> Array:
 def _cast_padding(fill: float, dtype: np.dtype[Any], name: str) -> float:
     """Convert the padding value to the dtype of its field."""
     try:
-        return held(fill, dtype)
+        return cast_scalar(fill, dtype)
     except OverflowError as error:
         raise DataError(
             f"field {name!r}: {error}, which is the padding value of pad(); give another value"

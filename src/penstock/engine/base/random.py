@@ -2,7 +2,7 @@
 
 A key is 64 bits hashed from names and numbers (`key_of`). From a key come hashes of integers
 (`hash64`), permutations that are computed element by element and can be inverted (`permute`,
-`unpermute`), and NumPy generators (`generator`). Integer arithmetic only, so that the same key
+`unpermute`), and NumPy generators (`sample_generator`). Integer arithmetic only, so that the same key
 gives the same order on every platform and with every version of NumPy. `VERSION` names these
 algorithms in saved states.
 """
@@ -80,7 +80,7 @@ def pick(key: int, counter: int, n: int) -> int:
     return int(key_of(key, counter) * n >> 64)
 
 
-def generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
+def sample_generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
     """Return the NumPy generator of a sample: keyed Philox, equal on all workers and resumes."""
     first = key_of(key, epoch, index, part)
     return np.random.Generator(np.random.Philox(key=first))
@@ -117,7 +117,7 @@ def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
     return (words & np.uint64(0x1FFF)).astype(np.int64)
 
 
-def tweaked(key: int, tweaks: Ints) -> Words:
+def tweak_keys(key: int, tweaks: Ints) -> Words:
     """Return a 64-bit key for each tweak."""
     return hash64(key ^ 0x5DEECE66D, tweaks)
 
@@ -132,7 +132,7 @@ def _by_tweak(x: Ints, n: int, key: int, tweak: Ints | int, *, inverse: bool) ->
         return _one(x, n, key, first, inverse)
     unique, which = cast("tuple[Ints, Ints]", np.unique(tweak, return_inverse=True))
     if n <= _SMALL and len(unique) * n <= 1 << 22:
-        table = permutations(n, tweaked(key, unique))
+        table = permutations(n, tweak_keys(key, unique))
         if inverse:
             table = np.argsort(table, axis=1, kind="stable")
         return table[which, x]
@@ -151,7 +151,7 @@ def _one(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
 
 @lru_cache(maxsize=4096)
 def _small(n: int, key: int, tweak: int, inverse: bool) -> Ints:
-    row = permutations(n, tweaked(key, np.asarray([tweak], np.int64)))[0]
+    row = permutations(n, tweak_keys(key, np.asarray([tweak], np.int64)))[0]
     return np.argsort(row, kind="stable") if inverse else row
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 LARGE = 1 << 20
-rooms: list[Callable[[int], Any]] = [lambda size: None]
+allocators: list[Callable[[int], Any]] = [lambda size: None]
 """Allocators; the last one is in use. It returns uint8[size], or None for private memory."""
 
 
-def room_for(values: Sequence[Any]) -> Any:
+def allocate_shared(values: Sequence[Any]) -> Any:
     """Allocate shared memory to join arrays of one shape along axis 0, or return None.
 
     Arrays must be plain and of one dtype: no objects and no masks.
@@ -23,5 +23,5 @@ def room_for(values: Sequence[Any]) -> Any:
         return None
     if {(type(value), value.dtype) for value in values} != {(np.ndarray, first.dtype)}:
         return None
-    room = rooms[-1](size)
+    room = allocators[-1](size)
     return None if room is None else room.view(first.dtype).reshape(-1, *first.shape[1:])

@@ -127,7 +127,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def placed_rows(parts: Sequence[Rows], order: Ints) -> Rows:
+def scatter_rows(parts: Sequence[Rows], order: Ints) -> Rows:
     """Scatter the rows of several parts into one order: `order` has the target of each row."""
     if any(part.levels or part.marks for part in parts):
         back = np.empty_like(order)

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
-from ...errors import storage
-from .machine import environment, hold, keep_memory, place, thread
+from ...errors import convert_storage_errors
+from .machine import current_thread_id, detect_rank, environment_variable, keep_memory, lock_file
 from .thread_pool import Task, ThreadPool
 from .urls import is_url
 
@@ -83,7 +83,7 @@ class Disk(Protocol):
     def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]: ...
 
 
-class Hands(Protocol):
+class TaskPool(Protocol):
     """Thread pool for tasks; `close` waits up to a number of seconds."""
 
     def submit(self, task: Callable[[], Any], /) -> Task: ...
@@ -95,7 +95,7 @@ class Sched(Protocol):
 
     def now(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
-    def spawn(self, workers: int, /) -> Hands: ...
+    def spawn(self, workers: int, /) -> TaskPool: ...
 
 
 class Screen(Protocol):
@@ -279,7 +279,7 @@ class _FileLock:
     _taken: ClassVar[dict[tuple[str, int], _FileLock]] = {}
 
     def __init__(self, path: Path) -> None:
-        self._path, self._key, self._handles = path, (str(path), thread()), list[int]()
+        self._path, self._key, self._handles = path, (str(path), current_thread_id()), list[int]()
 
     def __enter__(self) -> bool:
         if (leftover := self._taken.get(self._key)) is not None:
@@ -289,7 +289,7 @@ class _FileLock:
             flags = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would block
             # Opened and stored in one C call, which no interrupt can divide.
             self._handles.extend(map(os.open, [self._path], [flags]))
-            hold(self._handles[0], self._path)
+            lock_file(self._handles[0], self._path)
             return True
         except (OSError, ImportError):
             self._close()
@@ -336,7 +336,7 @@ class LocalSched:
     def sleep(self, seconds: float, /) -> None:
         time.sleep(seconds)
 
-    def spawn(self, workers: int, /) -> Hands:
+    def spawn(self, workers: int, /) -> TaskPool:
         return ThreadPool(workers)
 
 
@@ -350,7 +350,13 @@ class LocalScreen:
         self._lines, self._wide, self._lock = dict[int, str](), 0, threading.Lock()
 
     def every(self) -> float:
-        return math.inf if environment("PENSTOCK_PROGRESS") == "0" else 0.2 if _terminal() else 10.0
+        return (
+            math.inf
+            if environment_variable("PENSTOCK_PROGRESS") == "0"
+            else 0.2
+            if _terminal()
+            else 10.0
+        )
 
     def show(self, work: object, line: str, over: bool, /) -> None:
         if math.isinf(self.every()):
@@ -373,7 +379,7 @@ class LocalScreen:
 
 def _terminal() -> Any:
     """Return the stream of a terminal or notebook with only this process, or None."""
-    if place()[1] > 1:
+    if detect_rank()[1] > 1:
         return None
     if sys.stderr and sys.stderr.isatty():
         return sys.stderr
@@ -420,7 +426,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     disk = world.disk
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    with storage(path):
+    with convert_storage_errors(path):
         try:
             disk.write(temporary, data)
             disk.sync(temporary)

@@ -10,7 +10,7 @@ from ...errors import IndexedError
 Measure = TypeVar("Measure", bound=Callable[[Any], int])
 
 
-def where_known(measure: Measure) -> Measure:
+def length_if_known(measure: Measure) -> Measure:
     """Decorate a `__len__` so that it is absent if it raises `TypeError`.
 
     Trainers check `hasattr(x, "__len__")`; `len(x)` still raises with the reason.

@@ -12,11 +12,11 @@ _CANONICAL = json.JSONEncoder(
 )
 
 
-def canonical(tree: Json) -> bytes:
+def canonical_json(tree: Json) -> bytes:
     """Encode a JSON value canonically, with sorted keys."""
     return _CANONICAL.encode(tree).encode()
 
 
 def fingerprint(description: Json) -> str:
     """Return the digest of a description: sixteen hex digits."""
-    return hashlib.blake2b(canonical(description), digest_size=8).hexdigest()
+    return hashlib.blake2b(canonical_json(description), digest_size=8).hexdigest()

@@ -1,8 +1,8 @@
 """Trees of arrays: samples and batches as dicts, tuples and dataclasses with arrays as leaves.
 
 A list has two meanings. In a sample it is a node (`map_leaves`, `leaves`). In a batch it is a
-column with one entry per row, as `collate` creates for values that are no numbers (`leading`,
-`cut`, `join`).
+column with one entry per row, as `collate` creates for values that are no numbers (`leading_size`,
+`slice_batch`, `join_batches`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import DataError
 from .columnar import Columnar
 from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays, require_unmasked
-from .room import room_for
+from .room import allocate_shared
 
 T = TypeVar("T")
 
@@ -104,13 +104,13 @@ def _walk(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------- batches: trees of columns
 
 
-def leading(tree: Any) -> int:
+def leading_size(tree: Any) -> int:
     """Return the number of rows of a batch: the size of the leading axis, equal in all leaves.
 
     Raises:
         DataError: if a leaf has no leading axis, or another size.
 
-    >>> leading({"x": np.zeros((4, 2)), "name": ["a", "b", "c", "d"]})
+    >>> leading_size({"x": np.zeros((4, 2)), "name": ["a", "b", "c", "d"]})
     4
     """
     size, owner = -1, ""
@@ -141,24 +141,24 @@ def _rows(leaf: Any) -> int | None:
     return None
 
 
-def cut(tree: Any, start: int, stop: int) -> Any:
+def slice_batch(tree: Any, start: int, stop: int) -> Any:
     """Slice rows `start:stop` of a batch; arrays are views.
 
-    >>> cut({"x": np.arange(5), "name": list("abcde")}, 1, 3)
+    >>> slice_batch({"x": np.arange(5), "name": list("abcde")}, 1, 3)
     {'x': array([1, 2]), 'name': ['b', 'c']}
     """
     node = _node(tree, lists=False)
     return (
         tree[start:stop]
         if node is None
-        else node.like([cut(value, start, stop) for value in node.values])
+        else node.like([slice_batch(value, start, stop) for value in node.values])
     )
 
 
-def join(trees: Sequence[Any]) -> Any:
+def join_batches(trees: Sequence[Any]) -> Any:
     """Concatenate batches of one structure along axis 0; a single batch is returned as is.
 
-    >>> join([{"x": np.arange(2)}, {"x": np.arange(3)}])
+    >>> join_batches([{"x": np.arange(2)}, {"x": np.arange(3)}])
     {'x': array([0, 1, 0, 1, 2])}
     """
     return trees[0] if len(trees) == 1 else _join(trees, "")
@@ -312,7 +312,7 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
     if not shape:
         return np.stack(values)
     # Faster than numpy.stack, which creates a view of every array first.
-    return np.concatenate(values, out=room_for(values)).reshape(len(values), *shape)
+    return np.concatenate(values, out=allocate_shared(values)).reshape(len(values), *shape)
 
 
 def _tensors(values: Sequence[Any], path: str) -> Any:
@@ -432,12 +432,12 @@ def _names(names: list[str]) -> str:
 # ---------------------------------------------------------------- persistent lists
 
 
-def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
+def append_chunked(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
     """Append an entry to a persistent list, stored in chunks of `width`; the input is unchanged.
 
     With `width` near the square root of the length, an append copies two short lists.
 
-    >>> grown([[1, 2], [3]], 4, width=2)
+    >>> append_chunked([[1, 2], [3]], 4, width=2)
     [[1, 2], [3, 4]]
     """
     if chunks and len(chunks[-1]) < width:
@@ -445,10 +445,10 @@ def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
     return [*chunks, [item]]
 
 
-def regrown(entries: Sequence[T], width: int) -> list[list[T]]:
-    """Build the chunks that repeated `grown` would build.
+def build_chunks(entries: Sequence[T], width: int) -> list[list[T]]:
+    """Build the chunks that repeated `append_chunked` would build.
 
-    >>> regrown([1, 2, 3, 4, 5], width=2)
+    >>> build_chunks([1, 2, 3, 4, 5], width=2)
     [[1, 2], [3, 4], [5]]
     """
     return [list(entries[i : i + width]) for i in range(0, len(entries), width)]

@@ -43,10 +43,10 @@ def without_secrets(path: str) -> str:
     return _URL.sub(r"\1\2", path)
 
 
-def spelled_out(path: str) -> str:
+def restore_slashes(path: str) -> str:
     """Restore the second slash of a URL if `pathlib` removed it.
 
-    >>> spelled_out("s3:/bucket/x"), spelled_out("memory://x"), spelled_out("file:///x")
+    >>> restore_slashes("s3:/bucket/x"), restore_slashes("memory://x"), restore_slashes("file:///x")
     ('s3://bucket/x', 'memory://x', 'file:///x')
     """
     scheme, _, rest = path.removesuffix(":").partition(":/")
@@ -77,16 +77,16 @@ def is_glob(path: str) -> bool:
     return before_glob(path) != path
 
 
-def local(path: str | Path) -> Path:
+def require_local(path: str | Path) -> Path:
     """Return a user's path on this machine; raise `ConfigError` for URLs of stores.
 
     Output is written to local paths only. A relative path that looks like a URL (a folder named
     `s3:`) becomes absolute, so that it stays a path.
 
-    >>> local("file:///a/b"), local("a/b")
+    >>> require_local("file:///a/b"), require_local("a/b")
     (PosixPath('/a/b'), PosixPath('a/b'))
     """
-    text = spellable(path)
+    text = encodable_path(path)
     if not is_url(text):
         try:
             expanded = Path(path).expanduser()
@@ -94,17 +94,17 @@ def local(path: str | Path) -> Path:
             raise ConfigError(f"{text}: {error} Write the path without ~, or set HOME") from None
         return expanded.absolute() if is_url(f"{expanded}/") else expanded
     if scheme_of(text) in ("file", "local"):
-        return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
+        return Path("/" + restore_slashes(text).split("://", 1)[1].lstrip("/"))
     raise ConfigError(
-        refused(text)
-        or f"{without_secrets(spelled_out(text))} is not on this machine: name a local path"
+        url_problem(text)
+        or f"{without_secrets(restore_slashes(text))} is not on this machine: name a local path"
     )
 
 
-def spellable(path: str | Path) -> str:
+def encodable_path(path: str | Path) -> str:
     """Return a path as text; raise `ConfigError` if it is no valid file name.
 
-    >>> spellable("a\\0b")
+    >>> encodable_path("a\\0b")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: 'a\\x00b': no file can have this name
@@ -128,7 +128,7 @@ def open_name(path: str) -> str:
     >>> open_name("https://me:secret@host/x.jsonl?id=3&sig=secret"), open_name("github://org:repo@main/x")
     ('https://host/x.jsonl#~9b1560674f5423b6', 'github://org:repo@main/x')
     """
-    path = spelled_out(path)
+    path = restore_slashes(path)
     links = [_open(link) for link in _LINK.split(without_digest(path))]
     hidden = [part for _, parts in links for part in parts]
     digest = hashlib.blake2b(
@@ -148,10 +148,10 @@ def without_digest(name: str) -> str:
     return _DIGEST.sub("", name)
 
 
-def parted(name: str) -> tuple[str, str]:
+def split_digest(name: str) -> tuple[str, str]:
     """Split a public name into the name and the digest of its hidden parts.
 
-    >>> parted("sftp://host/x.jsonl#~9b1560674f5423b6"), parted("s3://bucket/x#1")
+    >>> split_digest("sftp://host/x.jsonl#~9b1560674f5423b6"), split_digest("s3://bucket/x#1")
     (('sftp://host/x.jsonl', '#~9b1560674f5423b6'), ('s3://bucket/x#1', ''))
     """
     bare = without_digest(name)
@@ -180,13 +180,13 @@ def _unsigned(query: str) -> list[str]:
     ]
 
 
-def refused(path: str) -> str:
+def url_problem(path: str) -> str:
     """Return the reason to reject a URL with unusable or leaking secrets; empty if it is valid.
 
-    >>> refused("abfs://box@host/x?sig=secret"), refused("s3://bucket/x?.jsonl")
+    >>> url_problem("abfs://box@host/x?sig=secret"), url_problem("s3://bucket/x?.jsonl")
     ('abfs://host/x: only http:// and https:// take a query (?...): give this process credentials instead', '')
     """
-    for link in _LINK.split(spelled_out(path)):
+    for link in _LINK.split(restore_slashes(path)):
         head, rest = [*re.split(":/+", link, maxsplit=1), ""][:2]  # a path has one slash there
         web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
         if web and not _PLACE.fullmatch(place.rpartition("@")[2]):
@@ -202,10 +202,10 @@ def refused(path: str) -> str:
 _INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s/@]*@)?[^\s'\"<>]*")
 
 
-def redacted(text: str) -> str:
+def redact_urls(text: str) -> str:
     """Remove secrets from the URLs in a text.
 
-    >>> redacted("GET https://me:pw@host/x?sig=abc failed")
+    >>> redact_urls("GET https://me:pw@host/x?sig=abc failed")
     'GET https://host/x failed'
     """
     return _INSIDE.sub(lambda match: without_secrets(match.group()), text)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError
-from .hints import few, near
+from .hints import did_you_mean, join_first
 
 _LARGEST = 1e100  # sums of weights stay finite
 
@@ -32,15 +32,15 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
             )
     if not any(weights.values()):
         raise ConfigError(
-            f"{where}: all weights are 0 ({few(sorted(weights))}); give at least one source a "
+            f"{where}: all weights are 0 ({join_first(sorted(weights))}); give at least one source a "
             "weight"
         )
 
 
-def plain(value: Any) -> Any:
+def json_number(value: Any) -> Any:
     """Convert NumPy numbers, fractions and decimals to JSON numbers; return other values as is.
 
-    >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2.0), plain("much")
+    >>> json_number(np.int64(2)), json_number(np.float32(0.5)), json_number(2.0), json_number("much")
     (2, 0.5, 2, 'much')
     """
     if isinstance(value, np.integer):
@@ -59,7 +59,7 @@ def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
     >>> by_name({"b": 2.0, "a": 0.5})
     {'a': 0.5, 'b': 2}
     """
-    return {name: plain(table[name]) for name in sorted(table, key=str)}
+    return {name: json_number(table[name]) for name in sorted(table, key=str)}
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
@@ -67,12 +67,12 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
     given, names = set(given), set(names)
     missing, unknown = sorted(names - given), sorted(given - names)
     parts = [
-        f"{word} {few(group)}"
+        f"{word} {join_first(group)}"
         for word, group in (("missing", missing), ("unknown", unknown))
         if group
     ]
     if parts:
-        hint = near(unknown[0], missing or names) if unknown else ""
+        hint = did_you_mean(unknown[0], missing or names) if unknown else ""
         raise ConfigError(
             f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}"
         )

@@ -9,7 +9,7 @@ from ...errors import missing_extra
 from .limits import YAML_DEPTH, YAML_VALUES
 
 
-def module(purpose: str) -> Any:
+def import_yaml(purpose: str) -> Any:
     """Import PyYAML, or raise an error that names its extra."""
     try:
         return importlib.import_module("yaml")
@@ -17,17 +17,17 @@ def module(purpose: str) -> Any:
         raise missing_extra("pyyaml", "yaml", purpose) from None
 
 
-def shallow(text: str | bytes, purpose: str) -> Any:
+def require_shallow(text: str | bytes, purpose: str) -> Any:
     """Return PyYAML for a text within the limits on depth and values, else raise `ValueError`.
 
-    >>> shallow("a: [1, 2]", "reading this").safe_load("a: [1, 2]")
+    >>> require_shallow("a: [1, 2]", "reading this").safe_load("a: [1, 2]")
     {'a': [1, 2]}
-    >>> shallow("[" * 100, "reading this")
+    >>> require_shallow("[" * 100, "reading this")
     Traceback (most recent call last):
     ...
     ValueError: values are nested more than 60 deep
     """
-    yaml = module(purpose)
+    yaml = import_yaml(purpose)
     depth = 0
     try:
         for count, event in enumerate(

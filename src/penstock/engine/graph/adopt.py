@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Json
-from ..base.hints import few
-from ..base.spelling import canonical
+from ..base.hints import join_first
+from ..base.spelling import canonical_json
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
@@ -97,7 +97,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     for name, past in pasts.items():
         if (path := here.get(name)) is None:
             continue
-        if canonical(mixture_to_json(past.mixture)) == canonical(
+        if canonical_json(mixture_to_json(past.mixture)) == canonical_json(
             mixture_to_json(now[path].mixture)
         ):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
@@ -133,7 +133,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 and _goes_round(until_then, epoch, path, stand.again)
             ):
                 raise StateError(
-                    f"this pass gives the draws from {few(sorted(gone))} again, which the mixture "
+                    f"this pass gives the draws from {join_first(sorted(gone))} again, which the mixture "
                     "no longer has (a slice or a limit gives the same samples in every pass); "
                     "give it weight 0 instead"
                 )

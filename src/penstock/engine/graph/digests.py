@@ -13,12 +13,12 @@ from ...sources.identity import (
     Digest,
     Growing,
     Known,
-    aside,
-    content,
+    copy_for_reading,
+    has_digests,
     is_unidentified,
-    knows,
+    memory_digest,
+    row_digests,
     same_sample,
-    sampled,
     without_varying,
 )
 from ...sources.memory import Memory
@@ -48,7 +48,7 @@ def _length(leaf: Leaf) -> Facts:
 
 def _digest(leaf: Leaf) -> Digest:
     source = leaf.source
-    if knows(type(source)):
+    if has_digests(type(source)):
         found = cast(Known, source).digest()
         if found or not isinstance(source, Memory):
             return {"digest": found} if isinstance(found, str) else found
@@ -56,7 +56,7 @@ def _digest(leaf: Leaf) -> Digest:
     if is_source(source):
         return _sample(source, len(source))
     names = cast(Shards, source).names()
-    return {"shards": content([str(name).rpartition("/")[2] for name in names]) or ""}
+    return {"shards": memory_digest([str(name).rpartition("/")[2] for name in names]) or ""}
 
 
 def compared(
@@ -84,7 +84,7 @@ def compared(
         if (
             "rows" in other
             and "rows" in mine
-            and (isinstance(leaf.source, Memory) or not knows(type(leaf.source)))
+            and (isinstance(leaf.source, Memory) or not has_digests(type(leaf.source)))
         ):
             mine = {
                 **mine,
@@ -135,8 +135,8 @@ def _rows_again(source: Any) -> str:
 
 
 def _sample(source: Source, rows: int) -> Digest:
-    copy = aside(source)
-    return {"rows": sampled(copy.read, rows, again=lambda: aside(copy).read)}
+    copy = copy_for_reading(source)
+    return {"rows": row_digests(copy.read, rows, again=lambda: copy_for_reading(copy).read)}
 
 
 _HINTS = ("files", "fingerprint")
@@ -179,7 +179,7 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
     found: Facts = {}
     if isinstance(source, Growing):
         found = source.digest_of(before)
-    elif not knows(type(source)):
+    elif not has_digests(type(source)):
         found = _sample(source, before)
     if other := [
         part for part, mine in found.items() if same_sample(then.get(part), mine) is False

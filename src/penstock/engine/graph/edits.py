@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Json
-from ..base.ints import whole, within_reach
+from ..base.ints import check_int, check_position
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import By, Past, Weighted
 from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told
@@ -319,6 +319,6 @@ def _lap(saved: Any) -> int:
 
 def _number(saved: Any) -> int:
     """A position or a count that was saved."""
-    number = whole(saved, "{}", 0)
-    within_reach(number)
+    number = check_int(saved, "{}", 0)
+    check_position(number)
     return number

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ..base.hints import few
+from ..base.hints import join_first
 from .build import name_of
 
 
@@ -43,14 +43,14 @@ class Renamed:
         if missing := [old for old in self.names if old not in found]:
             raise ConfigError(
                 f"rename: the sample has no key {missing[0]!r}; name one that it has: "
-                f"{few(found, 8)}"
+                f"{join_first(found, 8)}"
             )
         out = dict[str, Any]()
         for old, value in found.items():
             new = self.names.get(old, old)
             if new in out:
                 raise ConfigError(
-                    f"rename: two keys would be {new!r}, and the sample has {few(found, 8)}; "
+                    f"rename: two keys would be {new!r}, and the sample has {join_first(found, 8)}; "
                     "give each a name of its own"
                 )
             out[new] = value

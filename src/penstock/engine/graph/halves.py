@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import ConfigError
 from ...sources import Chain, Selected, open_files
-from ..base.hints import chosen
-from ..base.ints import whole
+from ..base.hints import check_choice
+from ..base.ints import check_int
 from ..orders import Portion, Slice, fraction_of
 from .nodes import Flow, Read, Reorder
 
@@ -20,8 +20,8 @@ SPLITS: tuple[SplitBy, ...] = ("hash", "position")
 
 def placed(flow: Flow, size: int, held_out: Any, by: SplitBy, seed: int) -> tuple[Flow, Flow]:
     """Both parts of an indexed flow, by the places of its samples."""
-    chosen(by, SPLITS, "split(by={})")
-    seed = whole(seed, "split(seed={})")
+    check_choice(by, SPLITS, "split(by={})")
+    seed = check_int(seed, "split(seed={})")
     share = _share(held_out, size)
     if by == "position":
         kept = size - ceil(share * size)
@@ -66,7 +66,7 @@ def _share(held_out: Any, size: int) -> Fraction:
     """The share that is asked for, or that so many samples are."""
     if not isinstance(held_out, int):
         return fraction_of(held_out, "split({})")
-    if not 0 < whole(held_out, "split({})", 1) < size:
+    if not 0 < check_int(held_out, "split({})", 1) < size:
         raise ConfigError(
             f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"
         )

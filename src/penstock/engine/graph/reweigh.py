@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from ...errors import ConfigError
 from ...schedule import Schedule
-from ..base.ints import whole, within_reach
-from ..base.weights import plain
+from ..base.ints import check_int, check_position
+from ..base.weights import json_number
 from ..mixing import SetWeights
 from ..ops.laps import LapsOp
 from ..ops.mix import MixOp
@@ -40,7 +40,7 @@ def reweighed(
             f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule"
         )
     if isinstance(weights, Mapping):
-        weights = {name: plain(weight) for name, weight in weights.items()}
+        weights = {name: json_number(weight) for name, weight in weights.items()}
     path = locate_mixture(base, weights)
     if at is None and not alone:
         raise ConfigError(
@@ -54,8 +54,8 @@ def reweighed(
     ]
     here = reached(path)
     furthest = position_in(builder, path, *max([here, *events]))
-    position = furthest if at is None else whole(at, "set_weights(at={})")
-    within_reach(position)
+    position = furthest if at is None else check_int(at, "set_weights(at={})")
+    check_position(position)
     if position < furthest:
         raise ConfigError(
             f"set_weights(at={at}): the run has already drawn samples or set weights up to "

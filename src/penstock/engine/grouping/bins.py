@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.ints import whole
+from ..base.ints import check_int
 
 Row = list[Item | Part]
 Span = tuple[int, int]
@@ -131,7 +131,7 @@ class Bins:
             if not row or min(room) < 0:
                 raise ValueError(f"an open row with room for {room}")
             left.append(room)
-        return {"rows": rows, "left": left, "given": whole(carry["given"], "{} rows", 0)}
+        return {"rows": rows, "left": left, "given": check_int(carry["given"], "{} rows", 0)}
 
     def describe(self) -> Json:
         return {

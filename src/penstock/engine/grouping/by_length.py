@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json
-from ..base.ints import whole
+from ..base.ints import check_int
 
 Groups = list[list[Item]]
 
@@ -34,8 +34,8 @@ class BucketByLength:
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole(self.n, "bucket_by_length(n={})", 1))
-        bounds = tuple(whole(bound, "bucket_by_length: the bound {}") for bound in self.bounds)
+        object.__setattr__(self, "n", check_int(self.n, "bucket_by_length(n={})", 1))
+        bounds = tuple(check_int(bound, "bucket_by_length: the bound {}") for bound in self.bounds)
         object.__setattr__(self, "bounds", bounds)
         ascending = all(a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
         if not self.bounds or not ascending:
@@ -92,7 +92,7 @@ class BatchByTokens:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "max_tokens", whole(self.max_tokens, "batch_by_tokens(max_tokens={})", 1)
+            self, "max_tokens", check_int(self.max_tokens, "batch_by_tokens(max_tokens={})", 1)
         )
 
     def init(self, key: int, /) -> Carry:

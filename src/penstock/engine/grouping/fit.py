@@ -10,9 +10,9 @@ from typing import cast
 
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.ints import whole
-from ..base.tree import grown, regrown
-from .pack import Long, Overflow, Piece, Row, check, room_of, settings_of, tokens_in
+from ..base.ints import check_int
+from ..base.tree import append_chunked, build_chunks
+from .pack import Long, Overflow, Piece, Row, check_settings, room_of, settings_of, tokens_in
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FirstFit:
     long: Long = "split"
 
     def __post_init__(self) -> None:
-        check(self)
+        check_settings(self)
 
     def init(self, key: int, /) -> Carry:
         return {"rows": [], "space": []}
@@ -109,7 +109,7 @@ class BestFit:
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        check(self)
+        check_settings(self)
 
     @property
     def windowed(self) -> bool:
@@ -119,7 +119,7 @@ class BestFit:
     @property
     def together(self) -> int:
         """The rows of an independent window."""
-        return self.rows or together(self.length)
+        return self.rows or default_window_rows(self.length)
 
     def init(self, key: int, /) -> Carry:
         return {"window": [], "rows": [], "space": [], "born": [], "opened": 0}
@@ -129,7 +129,7 @@ class BestFit:
         if piece is None:
             return carry, ready
         width = isqrt(self.window) + 1
-        window = grown(cast("list[Row]", carry["window"]), piece, width)
+        window = append_chunked(cast("list[Row]", carry["window"]), piece, width)
         if width * (len(window) - 1) + len(window[-1]) < self.window:
             return {**carry, "window": window}, ready
         carry, closed = self._place(carry, window)
@@ -146,11 +146,11 @@ class BestFit:
         )
         space, opened = (
             [room_of(row, self.length) for row in rows],
-            whole(carry["opened"], "{} rows", 0),
+            check_int(carry["opened"], "{} rows", 0),
         )
-        born = [whole(birth, "row {}", 0) for _, birth in zip(rows, carry["born"], strict=True)]
+        born = [check_int(birth, "row {}", 0) for _, birth in zip(rows, carry["born"], strict=True)]
         return {
-            "window": regrown(window, isqrt(self.window) + 1),
+            "window": build_chunks(window, isqrt(self.window) + 1),
             "rows": rows,
             "space": space,
             "born": born,
@@ -195,7 +195,7 @@ class BestFit:
         return carry, _arranged(closed)
 
 
-def together(length: int) -> int:
+def default_window_rows(length: int) -> int:
     """Return the default number of rows of an independent window."""
     return 256 if length < 8192 else 1024
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
-from ..base.hints import chosen
-from ..base.tree import cut, join
+from ..base.hints import check_choice
+from ..base.tree import join_batches, slice_batch
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]
 Overflow: TypeAlias = Literal["split", "never"]
@@ -27,14 +27,14 @@ LONG_IN_STATES = {"truncate": "cut"}
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
-def check(fold: Any) -> None:
+def check_settings(fold: Any) -> None:
     """Raise `ConfigError` for invalid settings of a fold, by name."""
     for field in fields(fold):
         value = getattr(fold, field.name)
         if field.name == "long":
-            chosen(value, LONGS, "pack(long={})")
+            check_choice(value, LONGS, "pack(long={})")
         elif field.name == "overflow":
-            chosen(value, OVERFLOWS, "pack(overflow={})")
+            check_choice(value, OVERFLOWS, "pack(overflow={})")
         elif field.name != "drop_remainder" and (
             value is not None or field.name not in ("max_segments", "rows")
         ):
@@ -66,7 +66,7 @@ class ConcatSplit:
     max_segments: int | None = None
 
     def __post_init__(self) -> None:
-        check(self)
+        check_settings(self)
 
     def init(self, key: int, /) -> Carry:
         return {"held": [], "room": self.length}
@@ -99,7 +99,7 @@ class Rebatch:
     drop_remainder: bool = False
 
     def __post_init__(self) -> None:
-        check(self)
+        check_settings(self)
 
     def init(self, key: int, /) -> Carry:
         return {"held": [], "room": self.n}
@@ -124,8 +124,11 @@ def join_parts(parts: Sequence[Piece]) -> Any:
     >>> join_parts([Part(Item(0, 3, np.arange(3)), 1, 3), Item(1, 2, np.arange(2))])
     array([1, 2, 0, 1])
     """
-    return join(
-        [cut(p.item.value, p.start, p.stop) if isinstance(p, Part) else p.value for p in parts]
+    return join_batches(
+        [
+            slice_batch(p.item.value, p.start, p.stop) if isinstance(p, Part) else p.value
+            for p in parts
+        ]
     )
 
 
@@ -162,11 +165,11 @@ def tokens_in(piece: Piece) -> int:
         return piece.stop - piece.start
     size = int(piece.size)
     if size < 0:
-        raise negative(piece.number, size)
+        raise negative_size(piece.number, size)
     return size
 
 
-def negative(number: int, size: int) -> DataError:
+def negative_size(number: int, size: int) -> DataError:
     """Return the error for a size below 0."""
     return DataError(
         f"a size of {size}: sizes and lengths count tokens, from 0", where=f"item {number}"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import isqrt
 
 from ...types import Carry, Item, Json
-from ..base.ints import whole
+from ..base.ints import check_int
 from ..base.random import pick
-from ..base.tree import grown, regrown
+from ..base.tree import append_chunked, build_chunks
 
 Groups = list[list[Item]]
 
@@ -36,7 +36,7 @@ class ShuffleBuffer:
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole(self.n, "shuffle_buffer(n={})", 1))
+        object.__setattr__(self, "n", check_int(self.n, "shuffle_buffer(n={})", 1))
 
     def init(self, key: int, /) -> Carry:
         return {"key": key, "drawn": 0, "held": []}
@@ -45,7 +45,7 @@ class ShuffleBuffer:
         held: list[list[Item]] = carry["held"]
         width = isqrt(self.n) + 1
         if (len(held[:-1]) * width + len(held[-1]) if held else 0) < self.n - 1:
-            return {**carry, "held": grown(held, item, width)}, []
+            return {**carry, "held": append_chunked(held, item, width)}, []
         row, place = divmod(pick(carry["key"], carry["drawn"], self.n), width)
         drawn = item
         if row * width + place < self.n - 1:
@@ -66,9 +66,12 @@ class ShuffleBuffer:
         return out
 
     def restored(self, carry: Carry, /) -> Carry:
-        key, drawn = whole(carry["key"], "the key {}", 0), whole(carry["drawn"], "{} draws", 0)
+        key, drawn = (
+            check_int(carry["key"], "the key {}", 0),
+            check_int(carry["drawn"], "{} draws", 0),
+        )
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
-        return {"key": key, "drawn": drawn, "held": regrown(held, isqrt(self.n) + 1)}
+        return {"key": key, "drawn": drawn, "held": build_chunks(held, isqrt(self.n) + 1)}
 
     def describe(self) -> Json:
         return {"fold": "shuffle_buffer", "n": self.n}

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Schedule, Span
 from ...types import Ints
-from ..base.hints import chosen, few, near
+from ..base.hints import check_choice, did_you_mean, join_first
 from ..base.random import keys_of
 from ..base.weights import check_names, check_weights
 from .events import Adopt, Event, Exhausted
@@ -47,19 +47,19 @@ def rules_of(
     if len(set(names)) < len(names) or len(names) != len(sizes):
         raise ConfigError(
             "a mixture needs different names, and one size for each; give one of each for "
-            f"{few(names)}, {len(sizes)} sizes"
+            f"{join_first(names)}, {len(sizes)} sizes"
         )
     if list(names) != sorted(names):
         raise ConfigError(
             "the names of a mixture are not sorted, and their order numbers the sources; sort "
-            f"them: {few(names)}"
+            f"them: {join_first(names)}"
         )
     for name, size in zip(names, sizes, strict=True):
         if size is not None and size < 0:
             raise ConfigError(
                 f"the size of {name!r} is {size}; give its length, or None if it is not known"
             )
-    chosen(stop, STOPS, "mix(stop={})")
+    check_choice(stop, STOPS, "mix(stop={})")
     if not isinstance(block, (int, np.integer)) or not 1 <= block <= _LARGEST_BLOCK:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"block_size is {block!r}; it must be an integer from 1 to {_LARGEST_BLOCK}"
@@ -147,8 +147,8 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise ConfigError(
-                f"an event at position {event.at} names {few(unknown)}; name sources of the "
-                f"mixture: {few(names)}"
+                f"an event at position {event.at} names {join_first(unknown)}; name sources of the "
+                f"mixture: {join_first(names)}"
             )
         if isinstance(event, Adopt) and not all(
             0 <= count < FAR for count in event.counts.values()
@@ -169,8 +169,8 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
         else dict.fromkeys(names, caps)
     )
     if unknown := sorted(set(asked) - set(names)):
-        hint = near(unknown[0], names) or f"; the mixture has {few(names)}"
-        raise ConfigError(f"max_epochs names {few(unknown)}{hint}")
+        hint = did_you_mean(unknown[0], names) or f"; the mixture has {join_first(names)}"
+        raise ConfigError(f"max_epochs names {join_first(unknown)}{hint}")
     out = np.full(len(names), FAR)
     for i, (name, size) in enumerate(zip(names, sizes, strict=True)):
         cap = asked.get(name)
@@ -203,11 +203,13 @@ def tempered(
         )
     if unknown := [name for name, size in zip(names, sizes, strict=True) if size is None]:
         raise ConfigError(
-            f"temperature needs the sizes of all sources, and the sizes of {few(unknown)} are not "
+            f"temperature needs the sizes of all sources, and the sizes of {join_first(unknown)} are not "
             "known; give weights instead"
         )
     if empty := [name for name, size in zip(names, sizes, strict=True) if size == 0]:
-        raise ConfigError(f"the sources {few(empty)} are empty; leave them out of the mixture")
+        raise ConfigError(
+            f"the sources {join_first(empty)} are empty; leave them out of the mixture"
+        )
     context, root = Context(prec=25), Decimal(repr(float(temperature)))
     each = [1.0] * len(names) if lengths is None else [float(length) for length in lengths]
     logs = [

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.random import GOLDEN, Words, mix64
 from .exact import FAR
 from .law import Law, Meter, TokenClock
@@ -269,7 +269,7 @@ class Clocked:
     def locate(self, leaf: Ints, j: Ints) -> Ints:
         """The local position of members' `j`-th draws in the segment; `FAR` if never."""
         out = np.empty(len(leaf), np.int64)
-        for i in map(int, distinct(leaf)):
+        for i in map(int, distinct_values(leaf)):
             mine = np.flatnonzero(leaf == i)
             mine = mine[np.argsort(j[mine], kind="stable")]
             self._located(i, j[mine], mine, out)

@@ -13,8 +13,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Schedule, Span
 from ...types import Ints
-from ..base.ints import distinct
-from ..base.random import keys_of, mix64, tweaked
+from ..base.ints import distinct_values
+from ..base.random import keys_of, mix64, tweak_keys
 from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
@@ -116,7 +116,7 @@ class Mixture:
         out = np.full(len(k), -1)
         begun = np.count_nonzero([era.plan.begin.counts[source] <= k for era in self._eras], axis=0)
         number = np.where(k < 0, -1, begun - 1)
-        for i in map(int, distinct(number[number >= 0])):
+        for i in map(int, distinct_values(number[number >= 0])):
             mine = np.flatnonzero(number == i)
             out[mine] = self._eras[i].find(source[mine], k[mine])
         return out
@@ -197,7 +197,7 @@ class Mixture:
     def _clock(self) -> TokenClock | None:
         if self.meters is None or self.lengths is None:
             return None
-        keys = mix64(keys_of(self.names) + tweaked(self.key, np.zeros(1, np.int64)))
+        keys = mix64(keys_of(self.names) + tweak_keys(self.key, np.zeros(1, np.int64)))
         return TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
 
     @cached_property

@@ -14,8 +14,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Span
 from ...types import Ints
-from ..base.ints import distinct
-from ..base.random import Words, mix64, tweaked
+from ..base.ints import distinct_values
+from ..base.random import Words, mix64, tweak_keys
 from .build import build, stair_weights
 from .clock import Clocked, clocked
 from .exact import FAR
@@ -161,7 +161,7 @@ class Timeline:
         if not segments:
             return out
         number = np.count_nonzero([segment.base[source] <= k for segment in segments], axis=0) - 1
-        for i in map(int, distinct(number[number >= 0])):
+        for i in map(int, distinct_values(number[number >= 0])):
             segment, end = (
                 segments[i],
                 segments[i + 1].start if i + 1 < len(segments) else known.upto,
@@ -311,7 +311,7 @@ class Timeline:
         mine = weights[kept.members]
         exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
         names = kept.shape.sums(self.rules.keys[kept.members])[len(kept.members) :]
-        keys = mix64(names + tweaked(self.rules.key, np.asarray([position])))
+        keys = mix64(names + tweak_keys(self.rules.key, np.asarray([position])))
         return (
             build(position, state.counts, residual, kept.members, kept.shape, exact, edges, keys),
             kept,
@@ -346,7 +346,7 @@ class Timeline:
         many = min(max(1, _CELLS // nodes), _STAIRS, -(-length // (size * each)))
         first = -(-(position + 1 - self.start) // size)
         grid = self.start + (first + each * np.arange(many + 1)) * size
-        edges = distinct(np.minimum(np.concatenate([[position], grid]), span.end))
+        edges = distinct_values(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
     def _drop(self, segment: AnySegment, active: Flags) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...types import Ints, Json
 from ..base.groups import Neighbours
-from ..base.ints import distinct, within_reach
+from ..base.ints import check_position, distinct_values
 from ..base.rows import Rows, bounds_of, empty_rows
 from ..streams.feed import Positions
 from ..streams.job import Grouping
@@ -99,7 +99,7 @@ class BatchOp(Groups):
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below, n = self.flow.size, self.n
-        within_reach(int(positions.max(initial=0)), n)
+        check_position(int(positions.max(initial=0)), n)
         if below is None:
             starts, counts = positions * n, np.full_like(positions, n)
         else:
@@ -126,10 +126,10 @@ class BatchOp(Groups):
         n, size, below = self.n, self._size, self.flow.size
         found = self.flow.find(leaf, index, self.begins(low), self.begins(high), lap)
         if size is None or below is None:
-            return distinct(found // n)
+            return distinct_values(found // n)
         epoch = found // below
         place = (found - epoch * below) // n
-        return distinct(
+        return distinct_values(
             (epoch * size + place)[place < size]
         )  # what lies behind the last whole batch may be dropped
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..packing import cut_at
 from .joined import At, JoinedOp
@@ -33,7 +33,7 @@ class CutOp(JoinedOp):
     # ------------------------------------------------------------ rows
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
-        rows = distinct(positions)
+        rows = distinct_values(positions)
         passes = rows // (self.size or 1) if self.flow.size is not None else np.zeros_like(rows)
         edges = np.flatnonzero((np.diff(rows) > _APART) | (np.diff(passes) > 0)) + 1
         parts = (

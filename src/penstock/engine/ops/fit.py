@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct, within_reach
+from ..base.ints import check_position, distinct_values
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
 from ..packing import Apart, BestFit, Layout, Windows
@@ -93,7 +93,7 @@ class FitOp(JoinedOp):
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """The pass of a row, its window in that, and the place in the window."""
-        within_reach(row, self.length)
+        check_position(row, self.length)
         epoch, window, place = self._places(np.asarray([row]))
         return int(epoch[0]), int(window[0]), int(place[0])
 
@@ -147,7 +147,7 @@ class FitOp(JoinedOp):
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         if not len(positions):
             return empty_rows(self.depth)
-        within_reach(int(positions.max()), self.length)
+        check_position(int(positions.max()), self.length)
         epoch, number, place = self._places(positions)
         parts, edges = (
             list[Rows](),
@@ -184,7 +184,7 @@ class FitOp(JoinedOp):
         if self.flow.size is not None:
             begins = np.minimum(begins, self._many - 1)
         found = list[Ints]()
-        for number in distinct(begins).tolist():
+        for number in distinct_values(begins).tolist():
             first, _, layout = self._window(epoch, number)
             pieces = np.flatnonzero(layout.item == at.document - first)
             rows = np.searchsorted(layout.bounds, pieces, side="right") - 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct, within_reach
+from ..base.ints import check_position, distinct_values
 from ..base.rows import Rows, bounds_of, join_rows
 from ..base.sizes import IsEmpty
 from .op import Op
@@ -68,7 +68,7 @@ class JoinedOp(PackedOp):
 
     def _in_pass(self, row: int) -> tuple[int, int]:
         """The pass of a row, and its place in it."""
-        within_reach(row, self.length)
+        check_position(row, self.length)
         return divmod(row, self.size) if self.size else (0, row)
 
     # ------------------------------------------------------------ where a token is
@@ -180,7 +180,7 @@ class JoinedOp(PackedOp):
             token, size = self._where(document)
             if size:
                 found.append(self._rows_of(At(document, token), size))
-        rows = distinct(np.concatenate(found))
+        rows = distinct_values(np.concatenate(found))
         return rows[(rows >= low) & (rows < high)]
 
     def _rows_of(self, at: At, size: int) -> Ints:

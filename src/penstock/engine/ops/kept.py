@@ -17,7 +17,7 @@ from ...sources.totals import Added, Mapped, Totals
 from ...types import Json, Source
 from ..base import machine, seams
 from ..base.progress import Progress
-from ..base.spelling import canonical
+from ..base.spelling import canonical_json
 
 WORTH = 1 << 20  # samples from which on sums are kept
 _CHUNK = 1 << 20  # samples looked up at a time
@@ -48,7 +48,7 @@ def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], run: int = 
         made[:] = [make()]
         return made[0]
 
-    if what is not None and (origin := _origin(canonical(dict(what)))) is not None:
+    if what is not None and (origin := _origin(canonical_json(dict(what)))) is not None:
         with suppress(PenstockError):
             return Mapped(origin.with_name("sums"), origin, once, run)
     return Totals(made[0] if made else make(), run)
@@ -75,7 +75,7 @@ def in_order(
 ) -> Iterator[T]:
     """The results of work on samples, a chunk after the other, on all cores, with progress."""
     chunks = [(start, min(start + chunk, many)) for start in range(0, many, chunk)]
-    workers = min(machine.cores(), _THREADS, len(chunks))
+    workers = min(machine.count_cores(), _THREADS, len(chunks))
     with Progress(what, many, "samples") as progress:
         if workers < 2:
             for start, stop in chunks:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Path
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.rows import Rows, empty_rows, join_rows
 from .mix import MixOp
 from .op import Before, Op
@@ -50,7 +50,7 @@ class LapsOp(Op):
         part = np.searchsorted(self.laps, laps, side="right") - 1
         order = np.argsort(part, kind="stable")
         found = [empty_rows(self.depth)]
-        for one in map(int, distinct(part)):
+        for one in map(int, distinct_values(part)):
             mine = np.flatnonzero(part == one)
             found.append(self.parts[one].locate(positions[mine], laps[mine]))
         back = np.empty_like(order)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ...sources.block import joined
+from ...sources.block import join_read_rows
 from ...types import Ints, Path
 from ..base.columnar import Columnar
-from ..base.ints import distinct, within_reach
+from ..base.ints import check_position, distinct_values
 from ..base.progress import Progress
-from ..base.rows import Rows, empty_rows, placed_rows
+from ..base.rows import Rows, empty_rows, scatter_rows
 from ..mixing.rules import Drawing, Invertible
 from ..streams.step import Step
 from .each import EachOp
@@ -98,7 +98,7 @@ class MixOp(Op):
         if self._pass is None:
             return self.schedule.at(positions)
         epoch = positions // self._pass
-        within_reach(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
+        check_position(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
         source, k = self.schedule.at(positions - epoch * self._pass)
         return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
 
@@ -112,7 +112,7 @@ class MixOp(Op):
         parts = [
             self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups
         ]
-        return placed_rows(parts, order) if parts else empty_rows(self.depth)
+        return scatter_rows(parts, order) if parts else empty_rows(self.depth)
 
     def values(self, rows: Rows) -> Sequence[Any]:
         values = self._gathered(rows)
@@ -145,7 +145,7 @@ class MixOp(Op):
                 each = self._below[i]
                 found.append(each.values(rows.slice(a, b).flattened(each.depth)))
         if all(isinstance(part, Columnar) for part in found):
-            return joined(found, order)
+            return join_read_rows(found, order)
         values = np.empty(len(order), object)
         values[order] = np.fromiter(chain.from_iterable(found), object, len(order))
         return values.tolist()
@@ -208,7 +208,7 @@ class MixOp(Op):
         if not isinstance(self.schedule, Invertible):
             return super().nth(leaf, number)
         source, k = self.owner[leaf], np.empty(len(leaf), np.int64)
-        for i in map(int, distinct(source)):
+        for i in map(int, distinct_values(source)):
             mine = np.flatnonzero(source == i)
             k[mine] = self.inputs[i].nth(leaf[mine], number[mine])
         known, epoch = k >= 0, np.zeros_like(k)

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ...types import Fold, Ints
-from ..base.ints import distinct, within_reach
+from ..base.ints import check_position, distinct_values
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
@@ -21,11 +21,11 @@ from ..packing import (
     FirstFit,
     Layout,
     Windows,
+    adjust_group_count,
     by_sums,
-    fitted,
+    count_settled_documents,
     inner_of,
-    plan,
-    settled,
+    plan_groups,
 )
 from .op import OneInput, Op
 from .packed import Counted, PackedOp, lapped, ranks
@@ -103,7 +103,7 @@ class PackOp(PackedOp):
 
     def _planned(self, epoch: int) -> Pass:
         samples = cast(int, self.flow.size)
-        within_reach(epoch, samples)
+        check_position(epoch, samples)
         parts = [empty_rows(self.flow.depth)] if not samples else []
         with Progress("look up the documents to pack", samples, "documents") as progress:
             for start in range(0, samples, _LOCATED):
@@ -115,7 +115,10 @@ class PackOp(PackedOp):
         groups, key = self._group(rows), self._key(epoch)
         if epoch == self._reference:
             return Pass(
-                rows, sizes, plan(self.fold, sizes, key, self.multiple, groups, self._apart), True
+                rows,
+                sizes,
+                plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart),
+                True,
             )
         first = self._first
         before = self._group(first.rows)
@@ -125,12 +128,15 @@ class PackOp(PackedOp):
             and key == self._key(self._reference)
         ):
             return Pass(rows, sizes, first.plan, True)
-        own = plan(self.fold, sizes, key, self.multiple, groups, self._apart)
+        own = plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
         kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
         return Pass(
-            rows, sizes, fitted(own, kinds, first.plan, was, self.fold, self.multiple), False
+            rows,
+            sizes,
+            adjust_group_count(own, kinds, first.plan, was, self.fold, self.multiple),
+            False,
         )
 
     def _group(self, rows: Rows) -> Ints:
@@ -165,7 +171,7 @@ class PackOp(PackedOp):
         places = np.arange(_SAMPLED)
         documents = self.flow.locate(places, np.zeros_like(places))
         sizes = self.lengths.of(documents) + self.extra
-        made = plan(
+        made = plan_groups(
             self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
         )
         bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
@@ -184,7 +190,7 @@ class PackOp(PackedOp):
         if not made.own:
             return (epoch + 1) * samples
         of = self._group(made.rows)
-        return epoch * samples + settled(
+        return epoch * samples + count_settled_documents(
             self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
         )
 
@@ -209,7 +215,7 @@ class PackOp(PackedOp):
             samples, _, made, _ = self.planned(epoch)
             mine = (samples.leaf == leaf) & np.isin(samples.index, index)
             pieces = np.flatnonzero(mine[made.item])
-            return distinct(np.searchsorted(made.bounds, pieces, side="right") - 1)
+            return distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
 
         passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
         told = [epoch for epoch in epochs if passes is None or passes.told(epoch)]

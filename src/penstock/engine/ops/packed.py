@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
-from ..base.ints import FAR
+from ..base.ints import MAX_POSITION
 from ..base.rows import HOLE, Rows
 from ..base.sizes import Derived
 from ..base.spans import Spans, Stored, join_spans
@@ -180,7 +180,9 @@ class PackedOp(Groups):
         return np.full(len(leaf), UNKNOWN)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self.drawn(position), lap, position % (self.size or FAR) > 0)
+        yield Before(
+            self.flow, self.drawn(position), lap, position % (self.size or MAX_POSITION) > 0
+        )
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ...errors import StateError
-from ...sources.identity import UNKNOWN, is_unidentified, knows, value_digest
+from ...sources.identity import UNKNOWN, has_digests, is_unidentified, value_digest
 from ...types import Json, Shards
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import Rows, empty_rows
@@ -89,7 +89,7 @@ class Sharded:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
         self._shelf, self._watched = (
             Shelf(leaf, clock),
-            is_unidentified(leaf.source) or not knows(type(leaf.source)),
+            is_unidentified(leaf.source) or not has_digests(type(leaf.source)),
         )
         self._expected = dict[
             _Place, tuple[str, int]

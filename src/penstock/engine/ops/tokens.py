@@ -17,7 +17,7 @@ from ...sources.totals import Added, Totals
 from ...types import Ints, Json, Sizes
 from ..base.rows import Rows, bounds_of
 from ..base.sizes import Capped, chunks
-from ..grouping.pack import negative
+from ..grouping.pack import negative_size
 from .kept import identified, in_order, kept
 from .tally import require_countable_passes
 
@@ -99,7 +99,7 @@ class Lengths:
             parts, start = [np.zeros(0, np.int64)], 0
             for part in chunks(self.by_leaf[leaf]):
                 if (least := int(part.argmin())) >= 0 and part[least] < 0:
-                    raise negative(start + least, int(part[least]))
+                    raise negative_size(start + least, int(part[least]))
                 parts.append(np.add.reduceat(part, np.arange(0, len(part), _BLOCK), dtype=np.int64))
                 start += len(part)
             self._ends[leaf] = bounds_of(np.concatenate(parts))

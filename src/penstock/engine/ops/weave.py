@@ -15,7 +15,7 @@ import numpy as np
 
 from ...types import Ints, Json, Path
 from ..base.cursors import as_int, as_list
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.rows import Rows, empty_rows, join_rows
 from ..mixing.rules import Draws, Outcome
 from ..streams.opening import Opening
@@ -204,7 +204,7 @@ class Weave:
     def _rows(self, sources: Ints) -> Rows:
         """The provenance of what was drawn, put in the order of the draws."""
         parts, order = list[Rows](), list[Ints]()
-        for i in distinct(sources).tolist():
+        for i in distinct_values(sources).tolist():
             drawn = self.inputs[int(i)]
             drawn.settle()
             parts.append(join_rows(drawn.taken).deepened(self.depth))

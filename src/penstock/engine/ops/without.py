@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.rows import Rows
 from .op import Before, OneInput, Op
 from .tokens import Lengths
@@ -67,7 +67,7 @@ class Gaps:
         """Return the exclusions of the passes that begin at these positions below, and the numbers
         before each pass.
         """
-        epochs = distinct(begin // self.period)
+        epochs = distinct_values(begin // self.period)
         if len(epochs) <= _FEW:
             found = [self.gaps_in(one) + one * self.period for one in epochs.tolist()]
         else:
@@ -150,7 +150,7 @@ class WithoutOp(OneInput):
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below, lap = np.empty_like(positions), np.minimum(laps, self._settled)
-        for one in map(int, distinct(lap)):
+        for one in map(int, distinct_values(lap)):
             mine = np.flatnonzero(lap == one)
             below[mine] = self.in_lap(one).down(positions[mine])
         return self.flow.locate(below, laps)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...types import Ints, Json
-from ..base.ints import finite
+from ..base.ints import require_finite
 from ..base.random import permute, unpermute
-from .shuffle import Permute, within
+from .shuffle import Permute, permute_windows
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,24 @@ class BucketShuffle:
         return below
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        n = finite(below)
+        n = require_finite(below)
         epoch = positions // n
         i = positions - epoch * n
         bucket = i // self.rows
         i += (self.buckets(bucket, n, key, epoch) - bucket) * self.rows
-        return self.dealt(within(i, n, self.rows, key, epoch, permute), n, key) + epoch * n, None
+        return self.dealt(
+            permute_windows(i, n, self.rows, key, epoch, permute), n, key
+        ) + epoch * n, None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        n = finite(below)
+        n = require_finite(below)
         epoch = positions // n
-        i = within(
+        i = permute_windows(
             unpermute(positions - epoch * n, n, key ^ 3), n, self.rows, key, epoch, unpermute
         )
         bucket = i // self.rows
         count = n // self.rows
-        inner = within(bucket, count, self.together, key ^ 4, epoch, unpermute)
+        inner = permute_windows(bucket, count, self.together, key ^ 4, epoch, unpermute)
         outer = self._permute_runs(inner, count, key, epoch, unpermute)
         return i + (outer - bucket) * self.rows + epoch * n
 
@@ -53,7 +55,7 @@ class BucketShuffle:
         """Return the bucket at each index of a pass; a partial bucket is last."""
         count = n // self.rows
         outer = self._permute_runs(places, count, key, epoch, permute)
-        return within(outer, count, self.together, key ^ 4, epoch, permute)
+        return permute_windows(outer, count, self.together, key ^ 4, epoch, permute)
 
     def runs(self, places: Ints, n: int, key: int, epoch: Ints) -> Ints:
         """Return the complete run of buckets at each index of a pass."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Json, Order
-from ..base.ints import finite
+from ..base.ints import require_finite
 
 
 class FixedSet(Order):
@@ -116,7 +116,7 @@ class AllBut(FixedSet):
         return None if below is None else below - len(self.places)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        count = finite(self.size(below))
+        count = require_finite(self.size(below))
         lap = positions // count
         index = positions - lap * count
         return index + np.searchsorted(self._remaining_before, index, side="right"), lap
@@ -124,7 +124,7 @@ class AllBut(FixedSet):
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         before = np.searchsorted(self.places, positions)
         excluded = np.searchsorted(self.places, positions, side="right") > before
-        inside = (positions >= 0) & (positions < finite(below))
+        inside = (positions >= 0) & (positions < require_finite(below))
         return np.where(inside & ~excluded, positions - before, -1)
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints, Json
-from ..base.ints import finite
+from ..base.ints import require_finite
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Replay:
         return _times(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        lap = positions // finite(below)
-        return positions - lap * finite(below), lap
+        lap = positions // require_finite(below)
+        return positions - lap * require_finite(below), lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        return np.where(positions < finite(below), positions, -1)
+        return np.where(positions < require_finite(below), positions, -1)
 
     def describe(self) -> Json:
         return {"order": "replay", "epochs": self.epochs}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, Json
-from ..base.ints import finite
+from ..base.ints import require_finite
 from ..base.random import hash64, key_of
 from .parts import FixedSet
 
@@ -36,7 +36,7 @@ class Portion(FixedSet):
         return None if below is None else _size(self, below)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        count = finite(self.size(below))
+        count = require_finite(self.size(below))
         lap = positions // count
         place = positions - lap * count
         if not self.others:
@@ -49,7 +49,7 @@ class Portion(FixedSet):
         return place + skipped, lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        inside = (positions >= 0) & (positions < finite(below))
+        inside = (positions >= 0) & (positions < require_finite(below))
         places = np.where(inside, positions, 0)
         interval = self._interval(places)
         selected = (self._picked(interval) == places) != self.others

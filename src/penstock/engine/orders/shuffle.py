@@ -9,9 +9,9 @@ from math import isqrt
 import numpy as np
 
 from ...types import Carry, Ints, Item, Json
-from ..base.ints import distinct, finite, whole
+from ..base.ints import check_int, distinct_values, require_finite
 from ..base.random import key_of_pass, permute, unpermute
-from ..base.tree import grown, regrown
+from ..base.tree import append_chunked, build_chunks
 
 Permute = Callable[[Ints, int, int, Ints], Ints]
 
@@ -26,7 +26,7 @@ class Shuffle:
         return below
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        n = finite(below)
+        n = require_finite(below)
         if positions.size and (first := int(positions.min()) // n) == int(positions.max()) // n:
             # One pass: the common case.
             return permute(positions - first * n, n, key, first) + first * n, None
@@ -34,7 +34,7 @@ class Shuffle:
         return permute(positions - epoch * n, n, key, epoch) + epoch * n, None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        n = finite(below)
+        n = require_finite(below)
         epoch = positions // n
         return unpermute(positions - epoch * n, n, key, epoch) + epoch * n
 
@@ -59,9 +59,9 @@ class BlockShuffle:
         return below
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        n = finite(below)
+        n = require_finite(below)
         epoch = positions // n
-        i = within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
+        i = permute_windows(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
         block = i // self.rows
         blocks = n // self.rows
         inside = np.flatnonzero(block < blocks)
@@ -70,7 +70,7 @@ class BlockShuffle:
         return i + epoch * n, None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        n = finite(below)
+        n = require_finite(below)
         epoch = positions // n
         i = positions - epoch * n
         block = i // self.rows
@@ -78,7 +78,7 @@ class BlockShuffle:
         inside = np.flatnonzero(block < blocks)
         moved = unpermute(block[inside], blocks, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
-        return within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
+        return permute_windows(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
 
     def describe(self) -> Json:
         return {"order": "block shuffle", "rows": self.rows, "window": self.window}
@@ -108,17 +108,19 @@ class WindowShuffle:
     def _moved(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
         out = np.empty_like(positions)
         epoch = np.zeros_like(positions) if below is None else positions // below
-        for number in map(int, distinct(epoch)):
+        for number in map(int, distinct_values(epoch)):
             rows, before = np.flatnonzero(epoch == number), number * (below or 0)
             i, pass_key = positions[rows] - before, key_of_pass(key, number)
-            out[rows] = within(i, below, self.window, pass_key, np.zeros_like(i), how) + before
+            out[rows] = (
+                permute_windows(i, below, self.window, pass_key, np.zeros_like(i), how) + before
+            )
         return out
 
     def init(self, key: int, /) -> Carry:
         return {"key": key, "window": 0, "held": []}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Sequence[Sequence[Item]]]:
-        held = grown(carry["held"], item, isqrt(self.window) + 1)
+        held = append_chunked(carry["held"], item, isqrt(self.window) + 1)
         if (len(held) - 1) * len(held[0]) + len(held[-1]) < self.window:
             return {**carry, "held": held}, []
         groups = self.flush({**carry, "held": held})
@@ -132,16 +134,16 @@ class WindowShuffle:
     def restored(self, carry: Carry, /) -> Carry:
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
         key, window = (
-            whole(carry["key"], "the key {}", 0),
-            whole(carry["window"], "the window {}", 0),
+            check_int(carry["key"], "the key {}", 0),
+            check_int(carry["window"], "the window {}", 0),
         )
-        return {"key": key, "window": window, "held": regrown(held, isqrt(self.window) + 1)}
+        return {"key": key, "window": window, "held": build_chunks(held, isqrt(self.window) + 1)}
 
     def describe(self) -> Json:
         return {"order": "window shuffle", "window": self.window}
 
 
-def within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: Permute) -> Ints:
+def permute_windows(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: Permute) -> Ints:
     """Permute the indices inside every window of `span`, up to `n`.
 
     The last window of a finite pass is shorter; indices after `n` stay.

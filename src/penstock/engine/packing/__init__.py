@@ -15,7 +15,7 @@ from ..grouping.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebat
 from .features import FeatureRows, feature_packing
 from .layout import Layout
 from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
-from .plan import Columns, Pieces, cut_at, fitted, plan, settled
+from .plan import Columns, Pieces, adjust_group_count, count_settled_documents, cut_at, plan_groups
 from .row import Missing, build_row
 from .window import Windows, by_sums
 
@@ -41,15 +41,15 @@ __all__ = [
     "Pieces",
     "Rebatch",
     "Windows",
+    "adjust_group_count",
     "build_row",
     "by_sums",
     "check_dtype",
+    "count_settled_documents",
     "cut_at",
     "feature_packing",
-    "fitted",
     "group_in",
     "inner_of",
     "join_parts",
-    "plan",
-    "settled",
+    "plan_groups",
 ]

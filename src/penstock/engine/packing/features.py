@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...errors import ConfigError, DataError
 from ...types import Fold, Item, Part
-from ..base.dtypes import TOKENS, InexactError, exact_array, narrowed, packed_dtype
-from ..base.hints import chosen
-from ..base.ints import held, whole
+from ..base.dtypes import TOKENS, InexactError, cast_array, exact_array, packed_dtype
+from ..base.hints import check_choice
+from ..base.ints import cast_scalar, check_int
 from ..grouping.bins import Bins, EndToEnd, FeatureRoom, length_of, pieces_of
 from .options import METHODS, DType, Method, check_dtype
 from .row import Span
@@ -35,17 +35,17 @@ def feature_packing(
             f"{step}({lengths!r}): give a length for each feature, such as "
             "{'inputs': 512, 'targets': 128}"
         )
-    chosen(method, METHODS, step + "(method={})")
+    check_choice(method, METHODS, step + "(method={})")
     names = tuple(lengths)
     if isinstance(unpacked, str) or set(names) & set(unpacked):
         raise ConfigError(
             f"{step}: unpacked={unpacked!r} must be a tuple of names, none of them in {list(names)}"
         )
     room = FeatureRoom(
-        names, tuple(whole(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names)
+        names, tuple(check_int(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names)
     )
     aligns = tuple(
-        whole(value, step + "(align={})", 1) for value in _by_feature("align", align, room, 1)
+        check_int(value, step + "(align={})", 1) for value in _by_feature("align", align, room, 1)
     )
     for feature_dtype in _by_feature("dtype", dtype, room, None):
         check_dtype(feature_dtype, step)
@@ -59,8 +59,8 @@ def feature_packing(
                 f"{step}: max_segments, open_rows and align are for first_fit and best_fit"
             )
         return EndToEnd(room, (True,) * len(names)), rows
-    limit = None if max_segments is None else whole(max_segments, step + "(max_segments={})", 1)
-    bins = whole(64 if open_rows is None else open_rows, step + "(open_rows={})", 1)
+    limit = None if max_segments is None else check_int(max_segments, step + "(max_segments={})", 1)
+    bins = check_int(64 if open_rows is None else open_rows, step + "(open_rows={})", 1)
     return Bins(room, bins, aligns, method == "best_fit", limit), rows
 
 
@@ -158,7 +158,7 @@ class FeatureRows:
             end = begin + length
             if length:
                 try:
-                    piece = narrowed(piece, kind)
+                    piece = cast_array(piece, kind)
                 except OverflowError as error:
                     wide = "int64" if piece.dtype.kind in "iu" else str(piece.dtype)
                     raise _part(
@@ -210,7 +210,7 @@ class FeatureRows:
     def _held(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
         """Convert padding or BOS to the dtype of the feature."""
         try:
-            return held(value, dtype)
+            return cast_scalar(value, dtype)
         except OverflowError as error:
             raise DataError(
                 f"feature {self.room.names[i]!r} cannot hold its padding {value}: {error}"

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import Ints
-from ..base.dtypes import TOKENS, narrowed
-from ..base.ints import held
+from ..base.dtypes import TOKENS, cast_array
+from ..base.ints import cast_scalar
 from ..base.spans import Spans, are_alike
 from ..grouping.pack import Piece
 from .plan import Pieces
@@ -118,7 +118,7 @@ def _laid(
     if not tails.any():
         return laid
     with suppress(OverflowError):
-        return _padded(laid, tails, held(pad, kind), kind) if kind.kind in "iu" else None
+        return _padded(laid, tails, cast_scalar(pad, kind), kind) if kind.kind in "iu" else None
     return None
 
 
@@ -174,9 +174,9 @@ def _concatenate(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array |
     dtypes = {piece.dtype for piece in pieces}
     try:
         if len(dtypes) > 1:
-            pieces = [narrowed(piece, kind) for piece in pieces]
+            pieces = [cast_array(piece, kind) for piece in pieces]
         elif kind.kind in "fc" or not np.can_cast(pieces[0].dtype, kind):
-            pieces = [narrowed(np.concatenate(pieces), kind)]
+            pieces = [cast_array(np.concatenate(pieces), kind)]
         np.concatenate(pieces, out=tokens, casting="same_kind")
     except OverflowError:
         return None

@@ -11,8 +11,8 @@ import numpy as np
 from ...errors import ConfigError, DataError
 from ...types import Fold, Json, Sizer
 from ..base.dtypes import TOKENS
-from ..base.hints import chosen
-from ..base.ints import held, whole
+from ..base.hints import check_choice
+from ..base.ints import cast_scalar, check_int
 from ..base.tree import collate
 from ..grouping.apart import SOURCE, Apart
 from ..grouping.fit import BestFit, FirstFit
@@ -79,7 +79,7 @@ class Packing:
     group_by: str | None = None
 
     def __post_init__(self) -> None:
-        chosen(self.method, METHODS, "pack(method={})")
+        check_choice(self.method, METHODS, "pack(method={})")
         self._check_unused()
         if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -121,7 +121,7 @@ class Packing:
         kind = self.token_dtype
         if isinstance(value, int | np.integer):
             try:
-                held(value, kind)
+                cast_scalar(value, kind)
             except OverflowError as error:
                 raise ConfigError(
                     f"pack({option}={value}): {error}; pass a dtype= that does"
@@ -147,7 +147,7 @@ class Packing:
             if getattr(self, option) is not None and self.method != "best_fit" and not windows:
                 raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
         if self.rows is not None and self.method == "concat_split":
-            whole(self.rows, "pack(rows={})", 4)
+            check_int(self.rows, "pack(rows={})", 4)
         if planned and "split" in (self.overflow, self.rows and "split"):
             raise ConfigError(
                 f"pack: {planned[0]} is for overflow='never', which plans rows one after the other"
@@ -163,7 +163,7 @@ class Packing:
             )
 
     def _check_length(self) -> None:
-        multiple = whole(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
+        multiple = check_int(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
         if self.length % multiple:
             raise ConfigError(
                 f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "

@@ -14,7 +14,7 @@ from ...types import Carry, Fold, Ints, Item, Part
 from ..base.progress import Progress
 from ..grouping.apart import Apart, inner_of
 from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import ConcatSplit, Piece, negative
+from ..grouping.pack import ConcatSplit, Piece, negative_size
 from .layout import Layout
 from .window import Windows, by_sums
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 14  # documents between two reports of progress
 _SPLIT_CHUNK = 1 << 22  # documents split at a time
 
 
-def settled(
+def count_settled_documents(
     fold: Fold,
     lengths: Ints,
     key: int,
@@ -38,7 +38,7 @@ def settled(
 
     >>> from penstock.engine.packing import FirstFit
     >>> sizes = np.array([5, 6, 3, 8])
-    >>> settled(FirstFit(8), sizes, 0, plan(FirstFit(8), sizes), 1)
+    >>> count_settled_documents(FirstFit(8), sizes, 0, plan_groups(FirstFit(8), sizes), 1)
     3
     """
     if rows <= 0:
@@ -56,7 +56,7 @@ def settled(
     return len(lengths)
 
 
-def fitted(
+def adjust_group_count(
     own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1
 ) -> Layout:
     """Adjust the plan of a later pass to the number of groups of the first pass.
@@ -120,7 +120,7 @@ def _halve(own: Layout, groups: int, multiple: int) -> Layout:
     return Layout(np.arange(len(item) + 1), item, start, stop)
 
 
-def plan(
+def plan_groups(
     fold: Fold,
     lengths: npt.ArrayLike,
     key: int = 0,
@@ -136,7 +136,7 @@ def plan(
     step.
 
     >>> from penstock.engine.packing import FirstFit
-    >>> layout = plan(FirstFit(8), [5, 6, 3])
+    >>> layout = plan_groups(FirstFit(8), [5, 6, 3])
     >>> layout.bounds.tolist(), layout.item.tolist(), layout.start.tolist(), layout.stop.tolist()
     ([0, 2, 3], [0, 2, 1], [0, 0, 0], [5, 3, 6])
     """
@@ -181,7 +181,7 @@ def _step(
 
 def _plan_concat(length: int, lengths: Ints) -> Layout:
     if (bad := np.flatnonzero(lengths < 0)).size:
-        raise negative(int(bad[0]), int(lengths[bad[0]]))
+        raise negative_size(int(bad[0]), int(lengths[bad[0]]))
     number = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[number])
     starts = ends - lengths[number]

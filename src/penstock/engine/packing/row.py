@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ...types import Part
-from ..base.dtypes import InexactError, exact_array, narrowed, packed_dtype
-from ..base.ints import held
+from ..base.dtypes import InexactError, cast_array, exact_array, packed_dtype
+from ..base.ints import cast_scalar
 from ..grouping.pack import Piece
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -121,7 +121,7 @@ def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: l
     for i in holes:
         hole = slice(ends[i] - takes[i], ends[i])
         for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
-            row[name][hole] = held(fill, row[name].dtype)
+            row[name][hole] = cast_scalar(fill, row[name].dtype)
         row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
     for name, listed in row.items():
         if isinstance(listed, list):
@@ -216,11 +216,12 @@ def _packed(
         ]
         if ends != (None, None):
             before, after = (
-                None if end is None else np.full((1, *shape), held(end, kind), kind) for end in ends
+                None if end is None else np.full((1, *shape), cast_scalar(end, kind), kind)
+                for end in ends
             )
             parts = _with_ends(parts, spans, sizes, before, after)
         if any(tails):
-            parts = _with_tails(parts, tails, np.full((1, *shape), held(pad, kind), kind))
+            parts = _with_tails(parts, tails, np.full((1, *shape), cast_scalar(pad, kind), kind))
         out = np.empty((length, *shape) if shape else length, kind)
         np.concatenate([part for pieces in parts for part in pieces], out=out, casting="same_kind")
     except InexactError as error:
@@ -248,7 +249,7 @@ def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: boo
 def _cast(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
     """Convert the integers of a piece to the dtype of the row; an error names the document."""
     try:
-        return narrowed(piece, kind)
+        return cast_array(piece, kind)
     except OverflowError as error:
         wide = "uint64" if piece.dtype == np.uint64 and piece.max() >> 63 else "int64"
         wide = wide if piece.dtype.kind in "iu" else str(piece.dtype)

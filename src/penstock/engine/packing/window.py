@@ -14,11 +14,11 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.ints import distinct
+from ..base.ints import distinct_values
 from ..base.random import permute
 from ..base.rows import bounds_of
 from ..grouping.apart import Apart, inner_of
-from ..grouping.fit import BestFit, together, too_long
+from ..grouping.fit import BestFit, default_window_rows, too_long
 from ..grouping.pack import ConcatSplit
 from .layout import Layout
 
@@ -55,7 +55,9 @@ class Windows:
         self.length, self.multiple, self.groups = inner.length, multiple, groups
         self.whole = isinstance(inner, BestFit)
         self.long = inner.long if isinstance(inner, BestFit) else "split"
-        self.rows = inner.together if isinstance(inner, BestFit) else together(inner.length)
+        self.rows = (
+            inner.together if isinstance(inner, BestFit) else default_window_rows(inner.length)
+        )
         if isinstance(fold, Apart):
             self.rows = fold.rows or max(self.rows, _ROWS_PER_GROUP * groups)
             if self.rows < 2 * groups + 2:
@@ -114,7 +116,7 @@ class Windows:
         """
         item, start, sizes = pieces
         if of is None:
-            layout = fill(sizes, self.length, rows, self.multiple)
+            layout = fill_rows(sizes, self.length, rows, self.multiple)
         else:
             layout = self._by_group(sizes, of[item], rows)
         bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
@@ -124,7 +126,7 @@ class Windows:
 
     def _by_group(self, sizes: Ints, of: Ints, rows: int) -> Layout:
         """Pack pieces into rows of one group each."""
-        groups = distinct(of)
+        groups = distinct_values(of)
         members = [np.flatnonzero(of == group) for group in groups.tolist()]
         tokens = np.asarray([int(sizes[pieces].sum()) for pieces in members])
         row_counts = -(-tokens // self.length)
@@ -133,7 +135,7 @@ class Windows:
         layouts = list[Layout]()
         for pieces, count in zip(members, row_counts.tolist(), strict=True):
             layout = (
-                fill(sizes[pieces], self.length, count, self.multiple)
+                fill_rows(sizes[pieces], self.length, count, self.multiple)
                 if self.whole
                 else self._evenly(sizes[pieces], count)
             )
@@ -149,7 +151,7 @@ class Windows:
         """Concatenate pieces, and split them into rows of similar numbers of tokens."""
         begins, total = bounds_of(sizes), int(sizes.sum()) // self.multiple
         edges = np.arange(rows + 1) * total // rows * self.multiple
-        cuts = distinct(np.concatenate([begins, edges]))
+        cuts = distinct_values(np.concatenate([begins, edges]))
         start, stop = cuts[:-1], cuts[1:]
         item = np.searchsorted(begins, start, side="right") - 1
         bounds = np.searchsorted(start, edges)
@@ -159,10 +161,12 @@ class Windows:
         """Return the rows that all documents of a pass need, by best fit if they stay whole."""
         item, _, pieces = self.pieces(sizes, 0, 0, int(sizes.sum()))
         if of is None:
-            return needed(pieces, self.length)
-        by_group = (pieces[of[item] == group] for group in distinct(of[item]).tolist())
+            return count_needed_rows(pieces, self.length)
+        by_group = (pieces[of[item] == group] for group in distinct_values(of[item]).tolist())
         return sum(
-            needed(group, self.length) if self.whole else -(-int(group.sum()) // self.length)
+            count_needed_rows(group, self.length)
+            if self.whole
+            else -(-int(group.sum()) // self.length)
             for group in by_group
         )
 
@@ -208,7 +212,7 @@ def _columns(layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
     return layout.bounds, layout.item, layout.start, layout.stop
 
 
-def fill(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
+def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
     """Pack pieces of at most `length` tokens into `rows` rows of that length.
 
     A piece that fits nowhere is split over the room left, and no row stays empty. So there must be
@@ -216,7 +220,7 @@ def fill(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
     of a row keep their order. Best-fit decreasing, see Johnson et al., "Worst-case performance
     bounds for simple one-dimensional packing algorithms" (1974).
 
-    >>> layout = fill(np.array([5, 6, 2, 3]), 8, 2)
+    >>> layout = fill_rows(np.array([5, 6, 2, 3]), 8, 2)
     >>> layout.item.tolist(), layout.bounds.tolist(), layout.stop.tolist()
     ([1, 2, 0, 3], [0, 2, 4], [6, 2, 5, 3])
     """
@@ -242,10 +246,10 @@ def _stable_order(numbers: Ints, most: int) -> Ints:
     return np.argsort(numbers.astype(np.uint16) if most < 1 << 16 else numbers, kind="stable")
 
 
-def needed(sizes: Ints, length: int) -> int:
+def count_needed_rows(sizes: Ints, length: int) -> int:
     """Return the number of rows that best fit opens without a limit.
 
-    >>> needed(np.array([5, 6, 2, 3]), 8)
+    >>> count_needed_rows(np.array([5, 6, 2, 3]), 8)
     2
     """
     return int(_best_fit(sizes, length, len(sizes))[0].max(initial=-1)) + 1

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...sources.row_files import SampleKeys, row_files_of
-from ...sources.rows import arrow
+from ...sources.rows import import_arrow
 from ...types import Flags, Ints
 from ..base.progress import Progress
 from ..base.rows import Rows, bounds_of
-from ..base.urls import local
+from ..base.urls import require_local
 from ..ops.op import Op
 from ..runtime.step_log import DealtSteps, StepRecord
 from ..streams.step import Leaf
@@ -73,7 +73,7 @@ class Audit:
     @cached_property
     def schema(self) -> Any:
         """The `pyarrow.Schema` of the lines."""
-        pa = arrow()
+        pa = import_arrow()
         named = pa.dictionary(pa.int32(), pa.string())
         kinds = {"source": named, "file": named, "key": pa.string()}
         return pa.schema([(name, kinds.get(name, pa.int64())) for name in COLUMNS])
@@ -99,7 +99,7 @@ class Audit:
         >>> ps.from_sequence("abcdef", name="letters").plan.audit(range(2, 4)).table()["index"].to_pylist()
         [2, 3]
         """
-        return arrow().Table.from_batches(list(self.batches()), self.schema)
+        return import_arrow().Table.from_batches(list(self.batches()), self.schema)
 
     def write(self, path: str | Path) -> int:
         """Write the lines to a file atomically, and return how many there are.
@@ -117,7 +117,7 @@ class Audit:
         """
         lines = 0
         with (
-            writer(local(path), self.schema) as write,
+            writer(require_local(path), self.schema) as write,
             Progress("audit", len(self.steps), "steps") as progress,
         ):
             for taken in self._walk.stretches(progress.more):
@@ -143,7 +143,7 @@ class Audit:
         return [SampleKeys(leaf.source, self._key) for leaf in self._leaves] if self._key else []
 
     def _batch(self, taken: Taken) -> Any:
-        pa = arrow()
+        pa = import_arrow()
         file, row = self._lying(taken)
         gone = file < 0
         none = pa.nulls(len(taken.step), pa.int64())
@@ -166,11 +166,11 @@ class Audit:
 
     @cached_property
     def _names(self) -> Any:
-        return arrow().array([leaf.name for leaf in self._leaves], arrow().string())
+        return import_arrow().array([leaf.name for leaf in self._leaves], import_arrow().string())
 
     @cached_property
     def _paths(self) -> Any:
-        return arrow().array(self._files[1] or [""], arrow().string())
+        return import_arrow().array(self._files[1] or [""], import_arrow().string())
 
     def _lying(self, taken: Taken) -> tuple[Ints, Ints]:
         """Return the file number (-1 if unknown) and the row in the file of each line."""
@@ -184,15 +184,15 @@ class Audit:
 
     def _keys_of(self, taken: Taken) -> Any:
         if not self._keys:
-            return arrow().nulls(len(taken.step), arrow().string())
+            return import_arrow().nulls(len(taken.step), import_arrow().string())
         out: Any = np.full(len(taken.step), None, object)
         for leaf, mine in by_leaf(taken.leaf):
             out[mine] = self._keys[leaf].of(taken.index[mine])
-        return arrow().array(out, arrow().string())
+        return import_arrow().array(out, import_arrow().string())
 
 
 def _named(numbers: Ints, texts: Any, gone: Flags | None = None) -> Any:
-    pa = arrow()
+    pa = import_arrow()
     return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32), mask=gone), texts)
 
 

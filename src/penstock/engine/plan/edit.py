@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ..base.hints import few, near
-from ..base.ints import whole
+from ..base.hints import did_you_mean, join_first
+from ..base.ints import check_int
 from ..ops.each import EachOp
 from ..ops.gaps import GapOp
 from ..ops.op import Op
@@ -45,7 +45,7 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
         if source not in sizes:
-            hint = near(source, sizes) or f"; the plan has {few(sizes)}"
+            hint = did_you_mean(source, sizes) or f"; the plan has {join_first(sizes)}"
             raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
         if not 0 <= index < sizes[source]:
             raise IndexError(
@@ -68,4 +68,4 @@ def _pair(key: Any) -> tuple[str, int]:
             "Loader.keys() or plan.at()"
         )
     source, *_, index = cast("tuple[Any, ...]", key)
-    return source, whole(index, "plan.exclude: {}")
+    return source, check_int(index, "plan.exclude: {}")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import ConfigError
-from ...sources.rows import arrow
-from ..base.outputs import output
-from ..base.urls import local
+from ...sources.rows import import_arrow
+from ..base.outputs import open_output
+from ..base.urls import require_local
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 Write = Callable[[Any], None]
@@ -20,30 +20,30 @@ Write = Callable[[Any], None]
 @contextmanager
 def writer(path: Path, schema: Any) -> Generator[Write]:
     """Writes record batches to a file, in the form that its name ends in."""
-    path = local(path)
+    path = require_local(path)
     if path.suffix not in ENDINGS:
         raise ConfigError(
             f"{path}: the ending of the name gives the format of the lines; use one of "
             f"{', '.join(ENDINGS)}"
         )
-    with output(path) as file, written(file, schema, path.suffix) as write:
+    with open_output(path) as file, written(file, schema, path.suffix) as write:
         yield write
 
 
 @contextmanager
 def written(file: BinaryIO, schema: Any, form: str) -> Generator[Write]:
     """Writes record batches to an open file."""
-    pa = arrow()
+    pa = import_arrow()
     if form == ".jsonl":
         yield lambda batch: _write_lines(file, batch)
         return
     if form == ".parquet":
         texts = [field.name for field in schema if not pa.types.is_integer(field.type)]
         packed = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts}
-        made = arrow("pyarrow.parquet").ParquetWriter(file, schema, **packed)
+        made = import_arrow("pyarrow.parquet").ParquetWriter(file, schema, **packed)
     elif form == ".csv":
         schema = pa.schema([(field.name, _plain(field.type)) for field in schema])
-        made = arrow("pyarrow.csv").CSVWriter(file, schema)
+        made = import_arrow("pyarrow.csv").CSVWriter(file, schema)
     else:
         made = pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
     with made:
@@ -55,14 +55,14 @@ def written(file: BinaryIO, schema: Any, form: str) -> Generator[Write]:
 
 
 def _plain(kind: Any) -> Any:
-    return kind.value_type if arrow().types.is_dictionary(kind) else kind
+    return kind.value_type if import_arrow().types.is_dictionary(kind) else kind
 
 
 def _write_lines(file: BinaryIO, batch: Any) -> None:
     """A JSON object a line, put together column by column."""
     if not len(batch):
         return
-    pa, pc = arrow(), arrow("pyarrow.compute")
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
     parts = list[Any]()
     for number, name in enumerate(batch.schema.names):
         parts += [f"{', ' if number else '{'}{json.dumps(name)}: ", _spelled(batch.column(name))]
@@ -74,12 +74,16 @@ def _write_lines(file: BinaryIO, batch: Any) -> None:
 
 
 def _large(part: Any) -> Any:
-    return arrow().scalar(part, arrow().large_string()) if isinstance(part, str) else part
+    return (
+        import_arrow().scalar(part, import_arrow().large_string())
+        if isinstance(part, str)
+        else part
+    )
 
 
 def _spelled(column: Any) -> Any:
     """The values of a column as JSON."""
-    pa, pc = arrow(), arrow("pyarrow.compute")
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
     if pa.types.is_dictionary(column.type):
         texts = pa.array(
             [json.dumps(text) for text in column.dictionary.to_pylist()], pa.large_string()

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.hints import few, guided, near
-from ..base.ints import whole, within_reach
+from ..base.hints import did_you_mean, join_first, validated
+from ..base.ints import check_int, check_position
 from ..base.rows import Rows
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
@@ -31,7 +31,7 @@ from .replaced import Replaced
 from .steps import log_of, rows_given, rows_op
 
 
-@guided
+@validated
 class Located(Shows):
     """Answers about one position, a stretch of positions, or a step."""
 
@@ -122,13 +122,13 @@ class Located(Shows):
         if (position is None) == (step is None):
             raise ConfigError("plan.at: give a position, a slice of positions, or step=")
         if step is not None:
-            return tuple(self._of_step(whole(step, "plan.at(step={})", 0), world_size))
+            return tuple(self._of_step(check_int(step, "plan.at(step={})", 0), world_size))
         if isinstance(position, slice):
             return self._samples(self._places(position))
         if isinstance(position, str):
             position = self._place_of(address_of(position, "plan.at({!r})"))
-        place = whole(position, "plan.at({})")
-        within_reach(place)
+        place = check_int(position, "plan.at({})")
+        check_position(place)
         return tuple(self._samples(np.asarray([place])))
 
     def _place_of(self, address: Address) -> int:
@@ -210,7 +210,7 @@ class Located(Shows):
         if source in names:
             return names.index(source)
         raise ConfigError(
-            f"the plan has no source {source!r}{near(source, names) or f'; it has {few(names)}'}"
+            f"the plan has no source {source!r}{did_you_mean(source, names) or f'; it has {join_first(names)}'}"
         )
 
     def _rows(self, leaf: int) -> int:
@@ -226,7 +226,7 @@ class Located(Shows):
                 f"plan.at({start}:{positions.stop}:{step}): give positions from 0 on in ascending "
                 "order, and a stop if the dataset is endless"
             )
-        within_reach(max(start, stop))
+        check_position(max(start, stop))
         return np.arange(start, stop, step)
 
     def _samples(self, positions: Ints) -> Samples:

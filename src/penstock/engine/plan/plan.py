@@ -13,8 +13,8 @@ import numpy as np
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
 from ..base.cursors import as_int
-from ..base.hints import guided
-from ..base.ints import within_reach
+from ..base.hints import validated
+from ..base.ints import check_position
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group
@@ -37,7 +37,7 @@ from .steps import check_even, log_of, rows_of, told_of
 D = TypeVar("D")
 
 
-@guided
+@validated
 class Plan(Questions, Generic[D]):
     """Answers about every position of a dataset without reading data: `ds.plan`.
 
@@ -300,7 +300,7 @@ class Plan(Questions, Generic[D]):
             for end in (asked[0], asked[-1])
         )
         size, low, high = self._rows_op.size, first.start, last.stop
-        within_reach(high)
+        check_position(high)
         if low < self._row:
             raise ConfigError(
                 f"plan.skip({asked}): the past cannot change; give a range from {self.position} on"

@@ -12,8 +12,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import COUNTED, Counted
 from ...types import Ints, is_source
-from ..base.hints import chosen, guided
-from ..base.ints import whole, within_reach
+from ..base.hints import check_choice, validated
+from ..base.ints import check_int, check_position
 from ..base.progress import Progress
 from ..base.sizes import total
 from ..graph.tokens import stored_dtypes
@@ -33,7 +33,7 @@ _MANY = 1 << 10  # places that are found together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
-@guided
+@validated
 class Questions(Located):
     """Questions about sources: positions of a sample, samples seen, sums, differences."""
 
@@ -162,7 +162,7 @@ class Questions(Located):
         """
         if step is None and position is not None:
             none = np.zeros(0, np.int64)
-            within_reach(stop := whole(position, "plan.seen({})", 0))
+            check_position(stop := check_int(position, "plan.seen({})", 0))
             return self._seen(self._op, RowsGiven([range(stop)], none, none))
         if step is None and self._open_rows is None:
             step, world_size = self.next_step, None
@@ -215,7 +215,7 @@ class Questions(Located):
         >>> ds.plan.counts(1_000_000_000_000)
         {'a': 750000000000, 'b': 250000000000}
         """
-        chosen(unit, COUNTED, "plan.counts(unit={})")
+        check_choice(unit, COUNTED, "plan.counts(unit={})")
         if step is not None and position is None:
             given = self._rows_before(step, world_size, "counts")
             parts = [(self, given, 1), *self._before(step)]
@@ -382,7 +382,7 @@ class Questions(Located):
     def _sample(self, source: str, index: int) -> tuple[int, int]:
         """Return the number of a source, and the index of a sample in it."""
         leaf = self._leaf(source)
-        rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
+        rows, index = self._rows(leaf), check_int(index, "plan.find: the index {}")
         if not 0 <= index < rows:
             raise IndexError(f"{source!r} has no sample {index}; give an index below {rows}")
         return leaf, index
@@ -439,7 +439,7 @@ class Questions(Located):
     def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsGiven:
         """Return the number of rows in the steps before a step."""
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
-        step = whole(step, f"plan.{asked}(step={{}})", 0)
+        step = check_int(step, f"plan.{asked}(step={{}})", 0)
         if step:
             rows_of(op, log, step - 1)  # refuses what cannot be told
         return rows_given_in(
@@ -468,7 +468,7 @@ class Questions(Located):
                 f"{asked}(within={within!r}): give a range of positions from 0 on, one by one, such as "
                 "range(0, 10)"
             )
-        within_reach(within.stop)
+        check_position(within.stop)
         return within
 
     def _given(self, position: int) -> Tally:
@@ -479,13 +479,13 @@ class Questions(Located):
         return tally
 
     def _tally(self, position: int, most: int | None = None) -> Tally:
-        position = whole(position, "the plan before position {}")
+        position = check_int(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(
                 f"position {position} of a plan of {self.size}: positions count from 0; "
                 "give a position from 0 on"
             )
-        within_reach(position)
+        check_position(position)
         tally = Tally(len(self.sources), self._marks, most)
         self._op.count(tally, 0, position)
         return tally

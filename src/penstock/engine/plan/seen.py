@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...sources.rows import arrow
+from ...sources.rows import import_arrow
 from ...types import Ints, Sizes, is_source
 from ..base.progress import Progress
 from ..base.rows import Rows
@@ -95,7 +95,7 @@ class Seen:
     def batches(self) -> Iterator[Any]:
         """A `pyarrow.RecordBatch` for each stretch of a source: source, index, and how often it was
         given."""
-        pa = arrow()
+        pa = import_arrow()
         for number, times in enumerate(self.times):
             there = np.flatnonzero(times)
             for start in range(0, len(there), _SCAN):
@@ -111,7 +111,7 @@ class Seen:
     @property
     def schema(self) -> Any:
         """The `pyarrow.Schema` of the batches."""
-        pa = arrow()
+        pa = import_arrow()
         named = pa.dictionary(pa.int32(), pa.string())
         return pa.schema([("source", named), ("index", pa.int64()), ("times", pa.int64())])
 

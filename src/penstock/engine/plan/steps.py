@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Ints
-from ..base.ints import whole, within_reach
+from ..base.ints import check_int, check_position
 from ..graph.nodes import Flow
 from ..graph.tail import batches_of_rank, tail_of
 from ..ops.batch import BatchOp
@@ -55,7 +55,7 @@ def log_of(
     ranks = (
         1
         if world_size is None
-        else whole(world_size, f"plan.{asked.partition('(')[0]}(world_size={{}})", 1)
+        else check_int(world_size, f"plan.{asked.partition('(')[0]}(world_size={{}})", 1)
     )
     tail = tail_of(batches_of_rank(flow, ranks, drop=True))
     return (first_record(spread_of(0, ranks, tail.group, "drop"), tail),)
@@ -64,7 +64,7 @@ def log_of(
 def rows_of(op: Op, log: tuple[StepRecord, ...], step: int) -> range:
     """The rows of a global step, counted over all passes of an op, up to the end of its pass."""
     found = rows_of_step(log, step, op.size)
-    within_reach(found.stop)
+    check_position(found.stop)
     check_even(op, found.start)
     return (
         found

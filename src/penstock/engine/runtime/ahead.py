@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ...errors import ConfigError
-from ..base.seams import Hands, world
+from ..base.seams import TaskPool, world
 from ..base.thread_pool import Task
 from ..streams.work import Pace
 from .states import OnMismatch
@@ -71,7 +71,7 @@ class Ahead(Iterator[Any]):
         if n < 1:
             raise ConfigError(f"Ahead(n={n}): give at least one item")
         self._source, self._n, self._fn = source, n, fn
-        self._hands: Hands = world.sched.spawn(1)
+        self._hands: TaskPool = world.sched.spawn(1)
         self._finish = finalize(self, self._hands.close, _PATIENCE)
         self._reset()
 

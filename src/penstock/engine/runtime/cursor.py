@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ...errors import StateError
-from ..base.columns import folded, unfolded
+from ..base.columns import decode_columns, encode_columns
 from ..base.random import VERSION as ORDER
-from ..base.spelling import canonical
+from ..base.spelling import canonical_json
 
 VERSION = 1
 
@@ -22,7 +22,7 @@ VERSION = 1
 def seal(body: Mapping[str, Any]) -> dict[str, Any]:
     """A state from its contents, which it holds by columns where they are many."""
     tables = list[list[str]]()
-    held = {name: folded(each, tables) for name, each in body.items()}
+    held = {name: encode_columns(each, tables) for name, each in body.items()}
     state = {
         "penstock": "state",
         "version": VERSION,
@@ -57,7 +57,7 @@ def unseal(state: Any) -> dict[str, Any]:
     try:
         if check == _check(found):
             tables = found.pop("tables", [])
-            return {name: unfolded(each, tables) for name, each in found.items()}
+            return {name: decode_columns(each, tables) for name, each in found.items()}
     except (TypeError, ValueError, RecursionError):
         pass
     raise StateError(
@@ -66,4 +66,4 @@ def unseal(state: Any) -> dict[str, Any]:
 
 
 def _check(state: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(cast(Any, state))).hexdigest()[:32]
+    return hashlib.sha256(canonical_json(cast(Any, state))).hexdigest()[:32]

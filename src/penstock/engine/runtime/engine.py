@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..base.ints import whole
-from ..base.machine import cores
+from ..base.ints import check_int
+from ..base.machine import count_cores
 from ..base.progress import Progress
 from ..base.rows import Rows
 from ..streams.job import Computed, Job
@@ -58,7 +58,7 @@ def compute(
     if not items:
         return []
     job = Job(Jobs(fn, items), [], names=(unit,))
-    number = cores() if workers is None else whole(workers, "workers={}", 1)
+    number = count_cores() if workers is None else check_int(workers, "workers={}", 1)
     crew = hired(executor, 0 if executor == "inline" else min(number, len(items)))
     with Progress(what, len(items), unit) as progress:
         if crew is None:

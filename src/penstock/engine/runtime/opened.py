@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...sources.identity import content
+from ...sources.identity import memory_digest
 from ...types import Ints, Json
-from ..base.ints import FAR
+from ..base.ints import MAX_POSITION
 from ..base.rows import Rows
 from ..graph.build import Builder
 from ..graph.ends import endless
@@ -99,7 +99,7 @@ class Opened:
         whole."""
         found = last_samples(came.op, came.position, came.lap, ends)
         return {
-            self.builder.leaves[leaf].name: (content(each) or "")[:8]
+            self.builder.leaves[leaf].name: (memory_digest(each) or "")[:8]
             for leaf, each in found.items()
         }
 
@@ -165,14 +165,14 @@ class Opened:
         """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
         input that left."""
         size = self._rows.size
-        first, end = (0, FAR) if size is None else (epoch * size, (epoch + 1) * size)
+        first, end = (0, MAX_POSITION) if size is None else (epoch * size, (epoch + 1) * size)
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
         self._rows.locate(soon, np.zeros_like(soon))
 
     def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+        return memory_digest([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
     @property
     def _rows(self) -> Op:

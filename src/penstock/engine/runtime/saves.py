@@ -18,13 +18,13 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ...errors import ConfigError, StateError, StorageError, storage, storage_error
+from ...errors import ConfigError, StateError, StorageError, convert_storage_errors, storage_error
 from ..base.cursors import as_int
-from ..base.hints import guided
-from ..base.ints import FAR, whole
+from ..base.hints import validated
+from ..base.ints import MAX_POSITION, check_int
 from ..base.limits import RANKS, STATE
 from ..base.seams import world, write_whole
-from ..base.urls import local
+from ..base.urls import require_local
 from .cursor import unseal
 from .opened import lane_share
 from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, stand_of
@@ -80,7 +80,7 @@ class _Moment(NamedTuple):
         return self._replace(digest=self.digest[:8] + "0" * 8)
 
 
-@guided
+@validated
 def save(
     path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None
 ) -> int:
@@ -112,12 +112,12 @@ def save(
     (3, 3, [3, 4])
     """
     _check(run)
-    folder = local(path)
-    with storage(folder):
+    folder = require_local(path)
+    with convert_storage_errors(folder):
         return write_state(folder, run.state_dict(), run.rank, run.world_size, step, keep)
 
 
-@guided
+@validated
 def restore(
     path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
 ) -> int | None:
@@ -147,8 +147,8 @@ def restore(
     None
     """
     _check(run)
-    folder = local(path)
-    with storage(folder):
+    folder = require_local(path)
+    with convert_storage_errors(folder):
         if step is None and not _complete(held := _held(folder)):
             if held:
                 _LOG.warning(
@@ -167,7 +167,7 @@ def restore(
         raise StateError(f"{folder}, step {found}: {error}") from error
     if step is not None:
         try:
-            with storage(folder / _CURRENT):
+            with convert_storage_errors(folder / _CURRENT):
                 _make_current(folder, found)
         except StorageError as error:
             if error.errno not in _READ_ONLY:
@@ -195,7 +195,7 @@ def write_state(
     keep: int | None = None,
 ) -> int:
     """Write the state of a rank, and remove the files that it replaces."""
-    keep = None if keep is None else whole(keep, "keep={}", 1)
+    keep = None if keep is None else check_int(keep, "keep={}", 1)
     body = unseal(state)
     if ranks > 1 and "settling" in body:
         raise StateError(
@@ -203,7 +203,7 @@ def write_state(
             "folder cannot show which of their states are of one moment; gather the state_dict() "
             "of all ranks, and load the list"
         )
-    step = as_int(body["step"]) if step is None else whole(step, "step={}", 0, FAR)
+    step = as_int(body["step"]) if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
@@ -302,7 +302,7 @@ def _held(folder: Path) -> _Held:
             found
             and found[0][0] != "."
             and int(found[2]) < int(found[3]) <= RANKS
-            and int(found[1]) < FAR
+            and int(found[1]) < MAX_POSITION
         ):
             held.setdefault(_of(found), {})[int(found[2])] = found[0]
     return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}
@@ -336,8 +336,11 @@ def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
 def _current(folder: Path) -> int | None:
     """Return the step that a run went back to; None if the newest is the current one."""
     try:
-        return whole(
-            json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"], "step={}", 0, FAR
+        return check_int(
+            json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"],
+            "step={}",
+            0,
+            MAX_POSITION,
         )
     except FileNotFoundError:
         return None

@@ -18,9 +18,9 @@ from ...schedule import Schedule
 from ...sources.memory import Memory
 from ...types import Json
 from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
-from ..base.hints import chosen, few
-from ..base.ints import whole, within_reach
-from ..base.machine import kept_from_children
+from ..base.hints import check_choice, join_first
+from ..base.ints import check_int, check_position
+from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
@@ -184,7 +184,7 @@ class Session:
     def _hold(self, opened: Opened, out: Delivery) -> None:
         self._run, self.out, self.leaves = opened, out, opened.builder.leaves
         if self.executor:
-            kept_from_children(out)
+            clear_in_children(out)
 
     def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
         found = self.compiled = self.compiled.of(self.flow)
@@ -224,7 +224,7 @@ class Session:
                 "the order in which %s %s samples is unknown, and a resume is exact only if it "
                 "is the same every time; seed the shuffle in the function, and say so by "
                 "from_iterable(..., identity='v1')",
-                few(names), "gives its" if len(names) == 1 else "give their",
+                join_first(names), "gives its" if len(names) == 1 else "give their",
             )  # fmt: skip
 
     def identify_objects(self) -> None:
@@ -273,8 +273,8 @@ class Session:
     def seek(self, item: int, counted: bool = True) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to
         it."""
-        item = whole(item, "seek({})", 0)
-        within_reach(item, self.group or 1)
+        item = check_int(item, "seek({})", 0)
+        check_position(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
         row = row if rows is None else min(row, rows)
         check_reach(row, f"seek({item})")
@@ -389,7 +389,7 @@ class Session:
     def load(self, states: Any, on_mismatch: OnMismatch, takes: bool = False) -> None:
         """Go where a state says, or stay if anything is wrong; `takes`: what it leaves open can be
         given again."""
-        chosen(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
+        check_choice(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
 
         def change() -> None:
             try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ..base.hints import chosen
-from ..base.ints import whole
-from ..base.machine import installed_memory, neighbours, place, rank_in
+from ..base.hints import check_choice
+from ..base.ints import check_int
+from ..base.machine import detect_rank, installed_memory, rank_in, ranks_on_machine
 from ..streams.balance import Cost
 from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
@@ -44,13 +44,13 @@ class Setting:
             ("prefetch_bytes", 1),
         ):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
+                object.__setattr__(self, name, check_int(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(
                 f"rank {self.rank} of world_size {self.world_size}; give a rank from 0 to "
                 "world_size - 1"
             )
-        chosen(self.remainder, REMAINDERS, "remainder={}")
+        check_choice(self.remainder, REMAINDERS, "remainder={}")
         if (
             self.remainder == "keep"
             and self.world_size > 1
@@ -66,14 +66,14 @@ class Setting:
                 "balance= distributes whole steps, and remainder='pad' completes a short one; "
                 "use only one of them"
             )
-        chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
+        check_choice(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
     @property
     def bytes_ahead(self) -> int:
         """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
         of a machine.
         """
-        return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
+        return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // ranks_on_machine())
 
 
 def place_of(
@@ -95,7 +95,7 @@ def place_of(
         )
     held = None if form is None else form.place
     if rank is None or world_size is None:
-        return held or place(whole=True)
+        return held or detect_rank(whole=True)
     if held not in (None, (rank, world_size)):
         raise ConfigError(
             f"the loader is rank {rank} of {world_size}, but the devices of this process hold "

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from ...errors import ConfigError, StateError
 from ...types import Json
 from ..base.cursors import as_int, as_list
-from ..base.hints import chosen
+from ..base.hints import check_choice
 from ..base.limits import RANKS
 from ..streams.deal import Spread
 
@@ -87,7 +87,7 @@ class Ledger:
 
     def settle(self, uid: str, settlement: Settlement) -> Address:
         """Settle an item. An item that waits may be settled too: its result survived a crash."""
-        chosen(settlement, SETTLEMENTS, "settle(uid, {})")
+        check_choice(settlement, SETTLEMENTS, "settle(uid, {})")
         address = address_of(uid, "settle({!r})")
         if address in self.waiting and settlement == "requeue":
             raise ConfigError(

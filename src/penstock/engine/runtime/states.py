@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from ...errors import StateError
 from ...types import Json
 from ..base.cursors import as_int, lane_number
-from ..base.hints import few
-from ..base.spelling import canonical, fingerprint
+from ..base.hints import join_first
+from ..base.spelling import canonical_json, fingerprint
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
 from .in_lanes import lanes_levelled
@@ -139,7 +139,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
     placed = [rank for rank, one in stands.items() if one["place"] is not None]
     shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
     apart = len(shares) > len(dict(shares))
-    if apart or len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
+    if apart or len({canonical_json(stands[rank]["place"]) for rank in placed}) > 1:
         shown = [*stands] if apart else placed
         one_step = len({stands[rank]["step"] for rank in shown}) == 1 and not apart
         steps = list[str]()
@@ -162,7 +162,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
         ):
             raise StateError(
                 f"{_PLURAL[unit]} {first} and {rank} read different data under the same names, "
-                f"{few(differ)}; give all {_PLURAL[unit]} the same seed, as in .shuffle(seed=0), "
+                f"{join_first(differ)}; give all {_PLURAL[unit]} the same seed, as in .shuffle(seed=0), "
                 "if each shuffles for itself"
             )
 

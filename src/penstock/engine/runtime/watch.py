@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from ..base.event_counts import EVENTS
-from ..base.machine import cores, resident
+from ..base.machine import count_cores, resident_memory
 from ..graph.build import Timing
 from ..graph.nodes import Each
 from ..graph.show import stage
@@ -60,7 +60,7 @@ class Watch:
         spent = self._executor.spent if isinstance(self._executor, Threads) else 0.0
         elapsed, notes = self._last - self._began, self._notes()
         return Facts(
-            self._name, self._workers, cores(), self.waited, elapsed, self.stalls, self.longest, spent, notes,
+            self._name, self._workers, count_cores(), self.waited, elapsed, self.stalls, self.longest, spent, notes,
         )  # fmt: skip
 
     def _notes(self) -> list[Note] | None:
@@ -90,7 +90,7 @@ class Watch:
             "under_way": session.budget.units,
             "under_way_bytes": int(session.budget.used),
             "resident_bytes": {
-                "run": resident(),
+                "run": resident_memory(),
                 **(self._executor.resident() if self._executor else {}),
             },
             "time": [note._asdict() for note in self._notes() or ()],

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.hints import chosen
+from ..base.hints import check_choice
 from ..base.random import key_of, permute
 from ..base.rows import Rows
 
@@ -30,7 +30,7 @@ def cost_of(balance: Balance | Cost | None) -> Cost | None:
     """What a document costs by its tokens."""
     if balance is None or callable(balance):
         return balance
-    chosen(balance, get_args(Balance), "balance={}")
+    check_choice(balance, get_args(Balance), "balance={}")
     return _tokens if balance == "tokens" else np.square
 
 

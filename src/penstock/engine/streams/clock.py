@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Ints, Json, Sizes, Source
-from ..base.machine import processor_time, thread
+from ..base.machine import current_thread_id, processor_time
 from ..base.rows import Rows
 from ..base.seams import world
 
@@ -72,7 +72,7 @@ class Clock:
     @contextmanager
     def at(self, step: str, names: Sequence[str], rows: Rows | None = None) -> Generator[Mark]:
         """While this thread is at a step."""
-        me = thread()
+        me = current_thread_id()
         try:
             self._marks[me] = mark = Mark(step, names, rows)
             yield mark

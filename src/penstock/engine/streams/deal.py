@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Flags, Ints
-from ..base.random import key_of, permutations, permute, tweaked
+from ..base.random import key_of, permutations, permute, tweak_keys
 from ..base.rows import Rows
 from .balance import Balanced
 
@@ -35,7 +35,7 @@ def dealt(starts: Ints, size: int, slots: range) -> Ints:
     if len(slots) == size:
         return np.broadcast_to(np.arange(size), (len(starts), size))
     if size <= _TABLE:
-        picks = permutations(size, tweaked(_KEY, starts))[:, slots.start : slots.stop]
+        picks = permutations(size, tweak_keys(_KEY, starts))[:, slots.start : slots.stop]
     else:
         mine = np.arange(slots.start, slots.stop)
         picks = np.stack([permute(mine, size, _KEY, start) for start in starts.tolist()])
@@ -55,7 +55,7 @@ def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
             dealt(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)
         ]
         return np.concatenate(parts, axis=1), ranks
-    picks, whole = permutations(size, tweaked(_KEY, starts)), size // group * group
+    picks, whole = permutations(size, tweak_keys(_KEY, starts)), size // group * group
     full = np.sort(picks[:, :whole].reshape(len(starts), -1, group), axis=2).reshape(
         len(starts), whole
     )

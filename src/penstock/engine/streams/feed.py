@@ -11,7 +11,7 @@ import numpy as np
 
 from ...types import Ints, Json
 from ..base.cursors import as_int, bad_cursor
-from ..base.ints import FAR
+from ..base.ints import MAX_POSITION
 from ..base.rows import Rows, empty_rows, join_rows
 from .deal import Spread
 from .stream import Stream, Tap
@@ -73,7 +73,7 @@ class Feed(Protocol):
 def of_pass(op: Indexed, epoch: int, places: Ints) -> tuple[Ints, Ints]:
     """Places of a pass as positions of an op, and how often it was gone through before."""
     counted = (
-        op.size is not None and epoch * op.size < FAR
+        op.size is not None and epoch * op.size < MAX_POSITION
     )  # a pass of an index of what has no end is long
     shift, lap = (epoch * (op.size or 0), 0) if counted else (0, epoch)
     return places + shift, np.full_like(places, lap)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...types import Json
 from ..base.cursors import as_int, bad_cursor, lane_number, stands_at
-from ..base.random import key_of, permutations, tweaked
+from ..base.random import key_of, permutations, tweak_keys
 from ..base.rows import empty_rows, join_rows
 from ..base.seams import world
 from .barren import Barren
@@ -306,7 +306,7 @@ class WholeRun:
         if not parts:
             return Chunk([], empty_rows(0), Fixed(self.cursor()))
         values, rows, trail = joined(parts)
-        slots = permutations(ranks, tweaked(_KEY, np.asarray(turns)))[:, self._rank]
+        slots = permutations(ranks, tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
         picks = np.arange(len(turns)) * ranks + slots
         picks = picks[picks < total]  # the last round of a pass may have no item for us
         return Chunk(

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ...types import Ints, Json
 from ..base.cursors import as_int, bad_cursor
-from ..base.ints import FAR, distinct
-from ..base.random import key_of, permutations, tweaked
+from ..base.ints import MAX_POSITION, distinct_values
+from ..base.random import key_of, permutations, tweak_keys
 from ..base.rows import Rows, empty_rows
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass
 from .trail import Stepped
@@ -25,7 +25,7 @@ _BLOCK = 128  # rounds that are dealt together
 def _slots(lanes: int, run: int, block: int) -> npt.NDArray[Any]:
     """The slot of every lane in the rounds of a block: int64[rounds, lanes]."""
     rounds = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
-    return permutations(lanes, tweaked(key_of(_KEY, run), rounds))
+    return permutations(lanes, tweak_keys(key_of(_KEY, run), rounds))
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Share:
             return rounds * self.lanes + self.lane
         blocks = rounds // _BLOCK
         slot = np.empty_like(rounds)
-        for block in distinct(blocks).tolist():
+        for block in distinct_values(blocks).tolist():
             here = blocks == block
             slot[here] = _slots(self.lanes, run, block)[rounds[here] - block * _BLOCK, self.lane]
         return rounds * self.lanes + slot
@@ -98,14 +98,16 @@ class Rounds:
             self._at += int(whole[0])
             places = places[whole]
         self._rows, self._used = self._located(places, self._epoch), 0
-        self._plan = min(max(LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
+        self._plan = min(
+            max(LAST_PLAN, 256 * len(distinct_values(self._rows.leaf))), self._plan * 4
+        )
         return True
 
     def _places(self, rounds: Ints, epoch: int) -> Ints:
         """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
         run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
         before = lap * (self.op.size or 0)  # positions of the run before this pass
-        if before >= FAR:  # of an index of what has no end
+        if before >= MAX_POSITION:  # of an index of what has no end
             before %= self.share.lanes
         return self.share.places(rounds + before // self.share.lanes, run) - before
 

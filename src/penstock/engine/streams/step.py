@@ -15,7 +15,7 @@ from ..base.columnar import Columnar, Columnwise
 from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import processor_time
-from ..base.random import generator
+from ..base.random import sample_generator
 from ..base.rows import Rows
 from ..base.seams import world
 from ..base.tree import collate
@@ -203,7 +203,7 @@ class Step:
 
             def seeded(i: int) -> Callable[[Any], Any]:
                 r = first[i]
-                rng = generator(
+                rng = sample_generator(
                     key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r])
                 )
                 return lambda value: fn(value, rng)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from ...dataset import Dataset
-from ...engine.base.machine import worker
-from ...engine.base.sized import where_known
+from ...engine.base.machine import dataloader_worker
+from ...engine.base.sized import length_if_known
 from ...engine.graph.ends import endless
 from ...engine.graph.going import going_on
 from ...engine.runtime.session import Session
@@ -90,13 +90,13 @@ class IterableDataset(_Iterable):
             remainder=self._remainder,
         )
 
-    @where_known
+    @length_if_known
     def __len__(self) -> int:
         return len(self._loader())
 
     def __iter__(self) -> Iterator[Any]:
         require_one_sharder(self._detected, self._world_size)
-        turn, turns = worker() or (0, 1)
+        turn, turns = dataloader_worker() or (0, 1)
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
         flow = going_on(self._dataset.flow, self._world_size, self._remainder, None)

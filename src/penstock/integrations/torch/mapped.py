@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from ...dataset import Dataset
-from ...engine.base.ints import whole
-from ...engine.base.machine import process
+from ...engine.base.ints import check_int
+from ...engine.base.machine import current_pid
 from ...engine.graph.indexed import require_indexed
 from ...engine.runtime.setting import place_of
 from ...engine.streams.deal import Remainder
@@ -74,8 +74,8 @@ class MapDataset(_Mapped):
     @property
     def _loader(self) -> Loader:
         """The loader of this process."""
-        if self._opened is None or self._opened[0] != process():
-            self._opened = process(), self._new_loader()
+        if self._opened is None or self._opened[0] != current_pid():
+            self._opened = current_pid(), self._new_loader()
         return self._opened[1]
 
     def _new_loader(self) -> Loader:
@@ -152,7 +152,7 @@ class Sampler(_Sampler):
     def __init__(self, data: MapDataset, start: int = 0) -> None:
         self._data, self._size = data, len(data)
         self._first: dict[str, Any] | None = None
-        self._next = self._start = whole(start, "Sampler(start={})")
+        self._next = self._start = check_int(start, "Sampler(start={})")
 
     def __len__(self) -> int:
         return self._size
@@ -184,4 +184,4 @@ class Sampler(_Sampler):
                 "this is not a state of penstock.integrations.torch.Sampler: load one that it saved"
             )
         self._data.require_same(state["run"])
-        self._next = self._start = whole(state["step"], "a state's step={}")
+        self._next = self._start = check_int(state["step"], "a state's step={}")

@@ -17,9 +17,9 @@ from ...stores import Range, is_remote
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
-from ..checksummed import ChecksummedFile, make, of_data
+from ..checksummed import ChecksummedFile, ensure, of_data
 from ..lru import LRUCache, SharedCaches
-from ..rows import mapped
+from ..rows import map_file
 from .forms import HEAD, Form, Ids, files_of, form_of
 
 _COMPARED = 1 << 20  # document ends to compare
@@ -127,7 +127,7 @@ class TokenFile:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the documents at `indices`, as views."""
-        tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
+        tokens, (starts, stops) = self._tokens(), document_bounds(self._ends.get(), indices)
         self._compare(starts, stops)
         return [
             tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
@@ -138,7 +138,7 @@ class TokenFile:
         tokens = self._tokens()
         if isinstance(tokens, RemoteTokens):
             return None
-        starts, stops = bounds(self._ends.get(), indices)
+        starts, stops = document_bounds(self._ends.get(), indices)
         self._compare(starts, stops)
         return Spans([tokens], np.zeros(len(indices), np.int64), starts, stops)
 
@@ -157,7 +157,9 @@ class TokenFile:
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Return the byte ranges that these documents need; none for a local file."""
         return (
-            self.ranges_between(*bounds(self._ends.get(), indices)) if is_remote(self._path) else []
+            self.ranges_between(*document_bounds(self._ends.get(), indices))
+            if is_remote(self._path)
+            else []
         )
 
     def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
@@ -176,8 +178,8 @@ class TokenFile:
     def _compare(self, starts: Ints, stops: Ints) -> None:
         """Raise if tokens differ from their checksums."""
         if self._data.known() and not is_remote(self._path) and starts.size and self._form.tokens:
-            with sidecar.storage(self._path):
-                mapping = memoryview(mapped(self._path))
+            with sidecar.convert_storage_errors(self._path):
+                mapping = memoryview(map_file(self._path))
             for byte_range in self.ranges_between(starts, stops):
                 self._data.compare(byte_range.start, byte_range.stop, mapping)
 
@@ -185,8 +187,8 @@ class TokenFile:
         form = self._form
         if not form.tokens:
             return 1, np.zeros(0, form.dtype)
-        with sidecar.storage(self._path):
-            buffer = mapped(self._path)
+        with sidecar.convert_storage_errors(self._path):
+            buffer = map_file(self._path)
         # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
         sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
         return 1, np.frombuffer(buffer, form.dtype, form.tokens, form.begin)
@@ -213,7 +215,7 @@ def open_tokens(
     files = files_of(path)
     if checksum:
         for file in files:
-            make(file, cache, rebuild)
+            ensure(file, cache, rebuild)
     data, *companions = [of_data(file, shared.files, cache) for file in files]
     data.compare(0, min(HEAD, sidecar.stat(path).size))
     for companion in companions:
@@ -221,11 +223,11 @@ def open_tokens(
     form = form_of(path, ids)
     if form.find is None:
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)
-    ends = indexed_ends(
+    ends = document_ends(
         form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild
     )
     if (recorded_form := form.recorded) is not None and recorded_form.find is not None:
-        recorded = indexed_ends(
+        recorded = document_ends(
             recorded_form.origin,
             recorded_form.what,
             recorded_form.find,
@@ -250,7 +252,7 @@ def _differ(ends: Ints, recorded: Ints) -> bool:
     return len(ends) != len(recorded) or bool((ends[::step] != recorded[::step]).any())
 
 
-def indexed_ends(
+def document_ends(
     origin: Path,
     what: str,
     find: Callable[[], Ints],
@@ -285,7 +287,7 @@ def indexed_ends(
     return IndexedEnds(path, origin, tokens, shared.files)
 
 
-def bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
+def document_bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
     """Return the starts and the ends of documents."""
     return np.where(indices > 0, ends[indices - 1], 0), ends[indices]
 

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.base import seams
-from ...engine.base.hints import chosen
-from ...engine.base.ints import whole
+from ...engine.base.hints import check_choice
+from ...engine.base.ints import check_int
 from ...engine.base.limits import METADATA
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
 from ...types import Ints
 from .. import sidecar
 from ..paths import TOKEN_TYPES, TokenType
-from ..rows import arrow, mapped
+from ..rows import import_arrow, map_file
 
 _CHUNK = 16 << 20  # bytes that a scan reads at once
 HEAD = 1 << 16
@@ -80,8 +80,10 @@ class Ids(NamedTuple):
     def checked(self) -> Ids:
         """Return the validated description."""
         if self.dtype is not None:
-            chosen(self.dtype, TOKEN_TYPES, "read(dtype={})")
-        return self if self.eos is None else self._replace(eos=whole(self.eos, "read(eos={})", 0))
+            check_choice(self.dtype, TOKEN_TYPES, "read(dtype={})")
+        return (
+            self if self.eos is None else self._replace(eos=check_int(self.eos, "read(eos={})", 0))
+        )
 
 
 class Form(NamedTuple):
@@ -156,7 +158,7 @@ def _beside(path: Path) -> Path | None:
 
 def _plain(path: Path, size: int, ids: Ids) -> Form:
     """Return the layout of a NumPy array or of raw tokens; both use `.npy` and `.bin`."""
-    with sidecar.storage(path):
+    with sidecar.convert_storage_errors(path):
         head = seams.world.store.read(str(path), 0, HEAD if path.suffix == ".npy" else _HEADER)
         if head.startswith(_NPY) and len(head) < min(HEAD, size):
             head = seams.world.store.read(str(path), 0, HEAD)
@@ -265,7 +267,7 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
 
 
 def _megatron(path: Path, size: int, index: Path) -> Form:
-    with sidecar.storage(index):
+    with sidecar.convert_storage_errors(index):
         head = seams.world.store.read(str(index), 0, _INDEX.size)
     if len(head) < _INDEX.size or not head.startswith(_MEGATRON):
         raise DataError(
@@ -297,7 +299,7 @@ def _megatron(path: Path, size: int, index: Path) -> Form:
 
 def _megatron_ends(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
     """Return the ends of Megatron's documents, each of one or more sequences."""
-    buffer: Any = mapped(index)
+    buffer: Any = map_file(index)
     lengths = np.frombuffer(buffer, "<i4", sequences, _INDEX.size)
     pointers = np.frombuffer(buffer, "<i8", sequences, _INDEX.size + 4 * sequences)
     cuts = np.frombuffer(buffer, "<i8", documents, _INDEX.size + 12 * sequences)
@@ -325,7 +327,7 @@ def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
         raise DataError(
             f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index)
         )
-    with sidecar.storage(index):
+    with sidecar.convert_storage_errors(index):
         last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
     count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _datatrove_dtype(path))
     if dtype.itemsize * count != size:
@@ -348,7 +350,7 @@ def _datatrove_dtype(path: Path) -> TokenType:
             f"{path}: {beside.name}, which states the dtype of its tokens, is missing: give "
             "dtype='uint16', or dtype='uint32' for vocabularies over 65,536"
         )
-    with sidecar.storage(beside):
+    with sidecar.convert_storage_errors(beside):
         line = seams.world.store.read(str(beside), 0, HEAD).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
@@ -360,7 +362,7 @@ def _datatrove_dtype(path: Path) -> TokenType:
 
 
 def _datatrove_ends(index: Path, count: int) -> Ints:
-    with sidecar.storage(index):
+    with sidecar.convert_storage_errors(index):
         ends = np.frombuffer(seams.world.store.read(str(index)), "<u8")
     if ends.size and int(ends.max()) > count:
         raise DataError("a document ends after the last token: it is damaged", where=str(index))
@@ -372,9 +374,9 @@ def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
 
     The first two columns of each line are `start,end`.
     """
-    csv: Any = arrow("pyarrow.csv")
+    csv: Any = import_arrow("pyarrow.csv")
     try:
-        with sidecar.storage(table):
+        with sidecar.convert_storage_errors(table):
             packed = seams.read_within(str(table), METADATA)
         if not packed:
             raise EOFError("it is empty")
@@ -391,7 +393,7 @@ def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
             include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"}
         )
         columns = csv.read_csv(
-            arrow().BufferReader(text), read_options=read, convert_options=convert
+            import_arrow().BufferReader(text), read_options=read, convert_options=convert
         )
         starts, ends = (columns.column(name).to_numpy() for name in ("f0", "f1"))
     except (
@@ -400,7 +402,7 @@ def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
         KeyError,
         zlib.error,
         gzip.BadGzipFile,
-        arrow().ArrowException,
+        import_arrow().ArrowException,
     ) as error:
         raise DataError(
             f"it does not list the starts and ends of the documents of {path.name}: {error}",
@@ -440,7 +442,7 @@ def _eos_ends(path: Path, form: Form, eos: int) -> Ints:
     ) as progress:
         for start in range(0, form.tokens, step):
             count = min(step, form.tokens - start)
-            with sidecar.storage(path):
+            with sidecar.convert_storage_errors(path):
                 data = seams.world.store.read(
                     str(path), form.begin + start * dtype.itemsize, count * dtype.itemsize
                 )

@@ -21,12 +21,12 @@ from ...engine.base import seams
 from ...engine.base.progress import Progress
 from ...engine.base.sizes import Ends
 from ...errors import MALFORMED, ConfigError, DataError, missing_extra
-from ...stores import is_remote, located
+from ...stores import is_remote, parse_location
 from ...types import Ints, Sizes
 from .. import meta, sidecar
 from ..chain import Chain, File, Outline
 from ..lru import LRUCache, SharedCaches
-from .file import IndexedEnds, bounds, indexed_ends, lengths_of_files, require_same_dtype
+from .file import IndexedEnds, document_bounds, document_ends, lengths_of_files, require_same_dtype
 
 LEDGER = "shard_ledger.json"
 
@@ -50,7 +50,7 @@ class CacheFile:
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the documents at `indices`; their chunks are read concurrently."""
         joined = self.joined()
-        starts, stops = bounds(self._ends.get(), indices)
+        starts, stops = document_bounds(self._ends.get(), indices)
         return joined.many(starts.tolist(), stops.tolist())
 
     def lengths(self) -> Sizes:
@@ -91,14 +91,14 @@ class StoredArray:
 def is_cache(path: str | Path) -> bool:
     """Return whether a folder contains Levanter's ledger."""
     try:
-        return (located(path) / LEDGER).is_file()
+        return (parse_location(path) / LEDGER).is_file()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
 
 def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
     """Open the documents of a cache, in the order of its shards."""
-    folder = located(path)
+    folder = parse_location(path)
     folders, shared = _folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
     files = list[File]()
     with Progress("open shards", len(folders), "files") as progress:
@@ -150,7 +150,7 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
 def _file(folder: Path, rows: int, cache: str | Path | None, shared: SharedCaches) -> CacheFile:
     data = folder / _FIELD / "data"
     find = partial(_ends, folder, rows)
-    ends = indexed_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
+    ends = document_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
     if len(ends) != rows:
         raise DataError(
             f"the folder holds {len(ends):,} rows, its ledger lists {rows:,}", where=str(folder)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.base import seams
-from ...engine.base.dtypes import TOKENS, narrowed
+from ...engine.base.dtypes import TOKENS, cast_array
 from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
@@ -93,7 +93,7 @@ class Windows:
         if window.dtype.kind not in "iu":
             return window
         try:
-            return narrowed(window, self.dtype).astype(self.dtype, copy=False)
+            return cast_array(window, self.dtype).astype(self.dtype, copy=False)
         except OverflowError as error:
             location = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
             raise DataError(

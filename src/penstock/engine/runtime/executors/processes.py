@@ -20,10 +20,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ....errors import ConfigError, DataError, storage, storage_error
+from ....errors import ConfigError, DataError, convert_storage_errors, storage_error
 from ....stores import Reach
 from ...base.event_counts import EVENTS
-from ...base.machine import resident
+from ...base.machine import resident_memory
 from ...base.rows import Rows
 from ...base.thread_pool import ThreadTask
 from ...streams.job import Done, Job
@@ -61,7 +61,7 @@ class Crew:
         self.deaths = 0
         self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
         self._inbox = deque[tuple[Callable[[Any], None], Any]]()
-        with storage("worker processes"):
+        with convert_storage_errors("worker processes"):
             self._bell, self._rope = socket.socketpair()
         for end in (self._bell, self._rope):
             end.setblocking(False)
@@ -80,7 +80,7 @@ class Crew:
         """Give a unit to the worker that has least to do."""
         self.require_open()
         self._number += 1
-        with storage("worker processes"):
+        with convert_storage_errors("worker processes"):
             sent = None if values is None else sendable(values).whole()
             task = Sent(self, self._number, self._known.of(job), sent, rows)
         self._post(self._send, task)
@@ -129,7 +129,8 @@ class Crew:
     def resident(self) -> dict[str, int]:
         """The memory that workers hold, by the number of the process."""
         found = {
-            str(worker.process.pid): resident(worker.process.pid) for worker in [*self._workers]
+            str(worker.process.pid): resident_memory(worker.process.pid)
+            for worker in [*self._workers]
         }
         return {} if self._closed else found
 

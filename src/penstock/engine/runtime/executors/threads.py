@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from ....stores import Reach
-from ...base.machine import place_in_code, processor_time, thread
+from ...base.machine import current_thread_id, place_in_code, processor_time
 from ...base.rows import Rows
 from ...base.seams import world
 from ...base.thread_pool import Task
@@ -30,7 +30,7 @@ class Threads:
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
         def timed() -> Done:
-            me, began = thread(), processor_time()
+            me, began = current_thread_id(), processor_time()
             self._busy[me] = job, rows
             try:
                 done = job(values, rows)
@@ -46,7 +46,7 @@ class Threads:
 
     def computes_here(self) -> bool:
         """Return whether this thread is one of them, and at work."""
-        return thread() in self._busy
+        return current_thread_id() in self._busy
 
     @property
     def reach(self) -> Reach:
@@ -63,7 +63,7 @@ class Threads:
         """Take no more work. A function that does not return soon is named, and not waited for."""
         self._hands.close(_PATIENCE)
         for one, (job, rows) in self._busy.copy().items():
-            if one != thread() and rows.leaf.size:
+            if one != current_thread_id() and rows.leaf.size:
                 over = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
                 logging.getLogger("penstock").warning(
                     "the run was closed while a thread is at %s over %d samples from %s on; it "

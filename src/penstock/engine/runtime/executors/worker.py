@@ -30,7 +30,7 @@ import numpy as np
 
 from ....errors import ConfigError, DataError
 from ...base.event_counts import EVENTS
-from ...base.room import rooms
+from ...base.room import allocators
 from ...base.rows import Rows
 from ...streams.job import Done, Job
 from ...streams.step import Failed, failed
@@ -148,7 +148,7 @@ class Toil:
         self.jobs, self.todo = dict[int, Job | str](), deque[tuple[Any, ...]]()
 
     def run(self) -> None:
-        rooms.append(self.array)
+        allocators.append(self.array)
         self.wire.put(("ready", os.getpid()))
         self.wire.send()
         while True:

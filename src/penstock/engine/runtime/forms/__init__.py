@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from ....errors import ConfigError
-from ...base.hints import chosen
+from ...base.hints import check_choice
 
 FormName: TypeAlias = Literal["numpy", "torch", "jax"]
 
@@ -39,7 +39,7 @@ class Form(Protocol):
 
 def form_of(to: FormName, device: object, pin_memory: bool | None) -> Form | None:
     """The form that was asked for; None leaves items as the pipeline makes them."""
-    chosen(to, FORMS, "to={}")
+    check_choice(to, FORMS, "to={}")
     if to == "numpy":
         if device is not None or pin_memory:
             raise ConfigError(
