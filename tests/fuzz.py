@@ -43,7 +43,8 @@ from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys
 from penstock.mixture_files.reading import Notes, read_text
-from penstock.sources import index_files, mds, open_files, sidecar, tar, tar_places
+from penstock.sources import index_files, mds, open_files, sidecar, tar
+from penstock.sources import tar_layout as tar_places
 from penstock.sources.braces import braces
 from penstock.sources.example import Examples
 from penstock.sources.litdata_json import decode_value

@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
         return value
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
-    from .engine.base.hints import unknown_attribute
+    from .engine.base.arguments import unknown_attribute
 
     raise unknown_attribute(__name__, name, __all__)
 

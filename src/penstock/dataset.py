@@ -10,9 +10,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
+from .engine.base.arguments import no_dataset, validated
 from .engine.base.contract import require_protocol
-from .engine.base.hints import no_dataset, validated
-from .engine.base.ints import MAX_POSITION, check_indices, check_int, check_position
+from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
 from .engine.base.limits import BATCH
 from .engine.base.sized import length_if_known
 from .engine.base.tree import collate as default_collate

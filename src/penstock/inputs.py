@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .dataset import Dataset, datasets_of
+from .engine.base.arguments import check_choice, no_dataset, validated
 from .engine.base.contract import require_protocol
 from .engine.base.dtypes import TOKENS
-from .engine.base.hints import check_choice, no_dataset, validated
-from .engine.base.ints import check_int
+from .engine.base.integers import check_int
 from .engine.base.weights import by_name, json_number
 from .engine.graph.draws import draws_of
 from .engine.graph.history import history

@@ -13,9 +13,9 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 
 from .dataset import Dataset
+from .engine.base.arguments import check_choice, no_dataset, validated
 from .engine.base.cursors import as_int
-from .engine.base.hints import check_choice, no_dataset, validated
-from .engine.base.ints import MAX_POSITION, check_int
+from .engine.base.integers import MAX_POSITION, check_int
 from .engine.base.machine import current_pid, make_lock, one_thread_at_a_time
 from .engine.base.seams import world
 from .engine.base.sized import length_if_known

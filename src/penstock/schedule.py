@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .engine.base.hints import check_choice, did_you_mean, join_first, validated
+from .engine.base.arguments import check_choice, did_you_mean, join_first, validated
 from .engine.base.weights import by_name, check_names, check_weights
 from .errors import ConfigError
 from .types import Ints, Json

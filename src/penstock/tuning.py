@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from .dataset import Dataset
-from .engine.base.hints import validated
-from .engine.base.ints import check_int
+from .engine.base.arguments import validated
+from .engine.base.integers import check_int
 from .engine.base.machine import resident_memory
 from .engine.base.seams import world
 from .engine.runtime.executors import ExecutorName

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from helpers import through_json
 from penstock.demo import story
-from penstock.demo.ask import ask
 from penstock.demo.journal import Tail
+from penstock.demo.queries import ask
 from penstock.demo.story import Settings, demo
 from penstock.report import open_target
 

@@ -18,7 +18,7 @@ from example_counts import rounds
 from penstock.mixture_files import lint, read_model
 from penstock.report import Target, open_target, shares
 from penstock.report.blame import blame
-from penstock.report.stretch import RangeMeter
+from penstock.report.step_ranges import RangeMeter
 from penstock.sources import Chain
 from penstock.sources.select import Selected
 

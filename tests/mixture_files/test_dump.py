@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.spelling import fingerprint
+from penstock.engine.base.canonical_json import fingerprint
 from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import build, dump, model_of, read_model
 from penstock.mixture_files.reading import Notes, read_text

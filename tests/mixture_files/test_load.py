@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.spelling import fingerprint
+from penstock.engine.base.canonical_json import fingerprint
 from penstock.engine.graph.recipe import describe
 from penstock.testing import assert_resumes
 

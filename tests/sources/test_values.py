@@ -259,7 +259,7 @@ def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
     original = identity.memory_digest
     monkeypatch.setattr(
-        "penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1]
+        "penstock.sources.identity.memory_digest", lambda x: [hashed.append(1), original(x)][1]
     )
     identity._items(identity._Hash(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000

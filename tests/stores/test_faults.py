@@ -338,7 +338,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
         assert 0 < seconds <= 0.5
         return True
 
-    monkeypatch.setattr(module.machine, "readable", readable)
+    monkeypatch.setattr(module.machine, "is_readable", readable)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"
     whole = head + bytes(2_000_000)
 

@@ -173,7 +173,7 @@ def index(
     Lines, CSV, tar and token files need an index for random access. Run this once for data that
     many runs read.
     """
-    from penstock.engine.base.hints import check_choice
+    from penstock.engine.base.arguments import check_choice
     from penstock.engine.base.urls import require_local
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName

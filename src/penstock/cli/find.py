@@ -149,7 +149,7 @@ def _select_samples(
     target: Any, source: str | None, index: int | None, name: str | None, words: str | None
 ) -> Iterator[tuple[str, int]]:
     """Return source and index of the samples that the options select."""
-    from penstock.report.look import by_name, by_words
+    from penstock.report.inspect import by_name, by_words
 
     if source is not None and index is not None:
         return iter([(source, index)])

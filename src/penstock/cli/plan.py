@@ -149,7 +149,7 @@ def report(
     The page holds the plan as picture and table, remarks and the mixture file. It needs no network
     and no script.
     """
-    from penstock.report.whole import write
+    from penstock.report.full_report import write
 
     target = open_run(mixture, state, allow=allow)
     horizon = target.horizon(steps)

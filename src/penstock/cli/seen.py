@@ -140,7 +140,7 @@ def leaks(
 
     Exit code 1 if there are any.
     """
-    from penstock.report.look import leaks as find_leaks
+    from penstock.report.inspect import leaks as find_leaks
     from penstock.report.target import open_target
 
     target = open_target(mixture, allow=allow)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from yaml import safe_load
 
-from penstock.engine.base.hints import did_you_mean, join_first
+from penstock.engine.base.arguments import did_you_mean, join_first
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile, read_model
 from penstock.mixture_files.write import text_of, tree_of

@@ -34,7 +34,7 @@ Workers = Annotated[
 
 def parse_executor(name: str) -> ExecutorName:
     """Return the executor of this name, or raise `ConfigError`."""
-    from penstock.engine.base.hints import check_choice
+    from penstock.engine.base.arguments import check_choice
     from penstock.engine.runtime.executors import EXECUTORS
 
     check_choice(name, EXECUTORS, "--engine {}")

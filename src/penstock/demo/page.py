@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.engine.base.ints import distinct_values
+from penstock.engine.base.integers import distinct_values
 from penstock.report import Row, Target, shares
 from penstock.report.page import html, pictures
 from penstock.report.picture import Course
 from penstock.report.svg import Strip
 
-from .ask import Answers
 from .journal import Record
+from .queries import Answers
 
 
 def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str]) -> Course:

@@ -21,10 +21,10 @@ from penstock.engine.runtime.saves import read_states
 from penstock.report import Target, open_target, rows, shares
 
 from . import page
-from .ask import Answers, ask
 from .data import build
 from .journal import Proof, Record, Tail, compare
 from .pipeline import tokenise, train_tokenizer, write_mixture
+from .queries import Answers, ask
 from .show import Board, Run, draw_shares
 from .train import states_of
 

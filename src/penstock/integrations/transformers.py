@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..dataset import Dataset as Samples
-from ..engine.base.hints import no_dataset
+from ..engine.base.arguments import no_dataset
 from ..engine.base.seams import write_whole
 from ..engine.runtime.session import Session
 from ..engine.runtime.setting import Setting

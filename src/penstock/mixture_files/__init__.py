@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..dataset import Dataset
-from ..engine.base.hints import check_choice, no_dataset, validated
+from ..engine.base.arguments import check_choice, no_dataset, validated
 from ..engine.base.urls import require_local
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import display_path

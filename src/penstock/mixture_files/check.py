@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.base.hints import did_you_mean
+from ..engine.base.arguments import did_you_mean
 from ..stores import is_remote, parse_location, resolve_beside
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import INVALID, format_node

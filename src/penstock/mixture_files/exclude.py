@@ -11,8 +11,8 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..engine.base import seams
-from ..engine.base.hints import did_you_mean, join_first
-from ..engine.base.ints import MAX_POSITION, distinct_values
+from ..engine.base.arguments import did_you_mean, join_first
+from ..engine.base.integers import MAX_POSITION, distinct_values
 from ..engine.base.limits import KEYS_FILE
 from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut

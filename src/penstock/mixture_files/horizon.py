@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.base.ints import MAX_POSITION
+from ..engine.base.integers import MAX_POSITION
 from ..engine.graph.indexed import lengths_known
 from ..engine.graph.lengths import mean_length
 from ..errors import ConfigError

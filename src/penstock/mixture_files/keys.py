@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..engine.base.ints import MAX_POSITION
+from ..engine.base.integers import MAX_POSITION
 from ..engine.base.limits import BATCH as BATCH_SIZE
 from ..engine.base.limits import NUMBER, RANKS
 from ..engine.graph.halves import SPLITS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..engine.base.hints import did_you_mean
-from ..engine.base.ints import MAX_POSITION
+from ..engine.base.arguments import did_you_mean
+from ..engine.base.integers import MAX_POSITION
 from ..engine.base.limits import NUMBER, PROBLEMS
 from .reading import Node, Notes, Scalar, join_key, scalar_of
 

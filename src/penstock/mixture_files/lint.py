@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..engine.base.arguments import did_you_mean
 from ..engine.base.dtypes import TOKENS
-from ..engine.base.hints import did_you_mean
 from ..engine.base.urls import redact_urls
 from ..engine.graph.tokens import said_of
 from ..engine.orders import fraction_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base import machine, seams
-from ..engine.base.hints import check_choice
+from ..engine.base.arguments import check_choice
 from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
 from ..engine.base.urls import redact_urls, scheme_of
 from ..engine.base.yaml import require_shallow

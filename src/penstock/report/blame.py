@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.engine.base.progress import Progress
 
-from .stretch import RangeFigures, RangeMeter
+from .step_ranges import RangeFigures, RangeMeter
 from .target import Target
 
 OTHERS = 48  # other step ranges to compare with

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.engine.base.ints import distinct_values
+from penstock.engine.base.integers import distinct_values
 from penstock.engine.graph.tokens import said_of
 from penstock.engine.plan import PackedShares
 

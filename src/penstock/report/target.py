@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from penstock import __version__
 from penstock.dataset import Dataset
+from penstock.engine.base.canonical_json import fingerprint
 from penstock.engine.base.limits import STATE
 from penstock.engine.base.seams import read_within
 from penstock.engine.base.sizes import total
-from penstock.engine.base.spelling import fingerprint
 from penstock.engine.graph.digests import data_of
 from penstock.engine.graph.indexed import lengths_known
 from penstock.engine.graph.nodes import Flow, only_input

@@ -63,7 +63,10 @@ def unpacked_path(
 def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
         size = sidecar.stat(origin).size
-        with Progress(f"fetch {origin.name}", size, "bytes") as progress, sidecar.convert_storage_errors(origin):
+        with (
+            Progress(f"fetch {origin.name}", size, "bytes") as progress,
+            sidecar.convert_storage_errors(origin),
+        ):
             for offset in progress.chunks(_PIECE):
                 file.write(seams.world.store.read(str(origin), offset, _PIECE))
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
 from ..engine.base import seams
-from ..engine.base.hints import check_choice
+from ..engine.base.arguments import check_choice
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, scheme_of, split_digest
 from ..errors import ConfigError, StorageError

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.hints import did_you_mean
+from ..engine.base.arguments import did_you_mean
 from ..engine.base.progress import Progress
 from ..engine.base.random import keys_of
 from ..errors import ConfigError, DataError

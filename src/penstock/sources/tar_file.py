@@ -15,7 +15,7 @@ from .chain import gap_of
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
 from .tar_headers import MERGED, ByHeaders, foreign_index_error, none_of, warn_of_merged
-from .tar_places import TarIndex, decode, first_merged, group_reads
+from .tar_layout import TarIndex, decode, first_merged, group_reads
 
 _BLOCK = 4 << 20  # bytes per read if reads are costly: from a store, or with checksums
 _FEW = 64 << 10  # bytes per read otherwise

@@ -21,7 +21,7 @@ from .checksummed import ChecksummedFile
 from .lru import LRUCache
 from .tar import Get, Members, sample_part
 from .tar_index import Window
-from .tar_places import looks_merged
+from .tar_layout import looks_merged
 
 _BLOCK = 4 << 20  # bytes of samples read together
 _WHOLE = 64 << 10  # samples up to this size are read in full even if `columns` selects parts

@@ -20,7 +20,7 @@ from ..errors import DataError
 from ..types import Ints
 from . import sidecar
 from .tar import BLOCK, Get, Members, sample_part
-from .tar_places import TarContents, encode
+from .tar_layout import TarContents, encode
 
 _CHUNK = 1 << 20  # bytes per read if members are small
 _NEAR = 4 << 10  # bytes per read if headers are far apart

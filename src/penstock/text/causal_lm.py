@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.base.arguments import check_choice
 from ..engine.base.dtypes import cast_array
-from ..engine.base.hints import check_choice
-from ..engine.base.ints import check_int
+from ..engine.base.integers import check_int
 from ..engine.packing.row import OWN
 from ..errors import ConfigError, DataError
 

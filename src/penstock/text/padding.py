@@ -16,7 +16,7 @@ from ..engine.base.dtypes import (
     exact_array,
     packed_dtype,
 )
-from ..engine.base.ints import cast_scalar, check_int
+from ..engine.base.integers import cast_scalar, check_int
 from ..engine.base.tree import collate
 from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import OWN

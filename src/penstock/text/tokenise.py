@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..engine.base import seams
 from ..engine.base.dtypes import TOKENS, cast_array, exact_array
-from ..engine.base.ints import check_int
+from ..engine.base.integers import check_int
 from ..engine.base.limits import TOKENIZER
 from ..errors import (
     ConfigError,

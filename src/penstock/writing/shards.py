@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset import Dataset
-from ..engine.base.hints import check_choice, no_dataset, validated
-from ..engine.base.ints import check_int
+from ..engine.base.arguments import check_choice, no_dataset, validated
+from ..engine.base.integers import check_int
 from ..engine.base.machine import detect_rank
 from ..engine.base.seams import world, write_whole
 from ..engine.base.urls import require_local

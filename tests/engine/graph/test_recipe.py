@@ -17,7 +17,7 @@ from hypothesis import given
 import penstock as ps
 from example_counts import examples
 from helpers import numbers
-from penstock.engine.base.spelling import canonical_json, fingerprint
+from penstock.engine.base.canonical_json import canonical_json, fingerprint
 from penstock.engine.graph.recipe import describe, difference, identity
 from penstock.testing import build, pipelines, recipes
 
@@ -186,7 +186,7 @@ def test_another_process_finds_the_same() -> None:
     code = (
         "import penstock as ps\n"
         "from penstock.engine.graph.recipe import describe\n"
-        "from penstock.engine.base.spelling import fingerprint\n"
+        "from penstock.engine.base.canonical_json import fingerprint\n"
         "ds = ps.mix({'b': ps.from_sequence(range(9)), 'a': ps.from_sequence(range(5))}, {'a': 1, 'b': 2})\n"
         "print(fingerprint(describe(ds.map(str).batch(3, collate=list).flow)))"
     )

@@ -101,7 +101,7 @@ def test_without_a_place_they_are_held_in_memory(
 @pytest.mark.parametrize("threads", [1, 3])
 def test_work_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[int]()
-    monkeypatch.setattr("penstock.engine.base.machine.cores", lambda: threads)
+    monkeypatch.setattr("penstock.engine.base.machine.count_cores", lambda: threads)
     monkeypatch.setattr(kept.Progress, "tell", lambda _, done: told.append(done))
     assert list(kept.in_order("add", 25, lambda a, b: (a, b), 10)) == [(0, 10), (10, 20), (20, 25)]
     assert told == [10, 20, 25]

@@ -783,7 +783,7 @@ def test_grain_a_scalar_feature_is_named_not_broadcast() -> None:
 
 def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
     """Behind a change of weights the next row may come from an earlier place of the plan, or from another plan."""
-    from penstock.engine.packing.many import build_plain
+    from penstock.engine.packing.batches import build_plain
     from penstock.engine.packing.plan import Columns, Pieces
 
     def columns() -> Columns:

@@ -16,7 +16,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.spelling import canonical_json
+from penstock.engine.base.canonical_json import canonical_json
 from penstock.engine.graph.nodes import Mix, Read
 from penstock.engine.grouping import BatchByTokens
 from penstock.engine.mixing.rules import By

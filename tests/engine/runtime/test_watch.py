@@ -131,7 +131,7 @@ def test_waits_are_counted() -> None:
 def test_that_threads_take_turns_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.watch.cores", lambda: 4)
+    monkeypatch.setattr("penstock.engine.runtime.watch.count_cores", lambda: 4)
     with (
         ps.Loader(ps.from_sequence(range(9)), workers=3) as loader,
         caplog.at_level(logging.WARNING),

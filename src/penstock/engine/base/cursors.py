@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import StateError
 from ...types import Json
-from .spelling import canonical_json
+from .canonical_json import canonical_json
 
 _MAX_CURSOR = 1 << 53  # no run gets there, so a larger number is corruption
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .ints import cast_scalar
+from .integers import cast_scalar
 
 Array = npt.NDArray[Any]
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...errors import ConfigError, DataError
 from ...types import Ints
+from .arguments import validated
 from .dtypes import InexactError, concatenate, exact_array, is_untyped
-from .hints import validated
-from .ints import cast_scalar, check_int
+from .integers import cast_scalar, check_int
 from .tree import collate
 
 Array = npt.NDArray[Any]

@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import DataError
 from .columnar import Columnar
 from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays, require_unmasked
-from .room import allocate_shared
+from .shared_buffers import allocate_shared
 
 T = TypeVar("T")
 
@@ -130,6 +130,9 @@ def leading_size(tree: Any) -> int:
     if size < 0:
         raise DataError("a batch without a single leaf has no rows")
     return size
+
+
+leading_size.__qualname__ = "leading"  # the key of this function in states
 
 
 def _rows(leaf: Any) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError
-from .hints import did_you_mean, join_first
+from .arguments import did_you_mean, join_first
 
 _LARGEST = 1e100  # sums of weights stay finite
 

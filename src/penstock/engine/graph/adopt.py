@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Json
-from ..base.hints import join_first
-from ..base.spelling import canonical_json
+from ..base.arguments import join_first
+from ..base.canonical_json import canonical_json
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...types import Json
-from ..base.spelling import fingerprint
+from ..base.canonical_json import fingerprint
 from ..ops.op import Op
 from ..streams.clock import Clock
 from .build import Builder, Timing

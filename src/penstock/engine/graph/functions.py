@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ..base.hints import join_first
+from ..base.arguments import join_first
 from .build import name_of
 
 

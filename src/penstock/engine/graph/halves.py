@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import ConfigError
 from ...sources import Chain, Selected, open_files
-from ..base.hints import check_choice
-from ..base.ints import check_int
+from ..base.arguments import check_choice
+from ..base.integers import check_int
 from ..orders import Portion, Slice, fraction_of
 from .nodes import Flow, Read, Reorder
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...types import Json
-from ..base.spelling import canonical_json
+from ..base.canonical_json import canonical_json
 from ..mixing.rules import Weighted
 from ..packing import PackedBatches, Packing
 from .build import name_of

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ...errors import ConfigError
 from ...schedule import Schedule
-from ..base.ints import check_int, check_position
+from ..base.integers import check_int, check_position
 from ..base.weights import json_number
 from ..mixing import SetWeights
 from ..ops.laps import LapsOp

@@ -5,12 +5,12 @@ carry at any time. Folds use `.size` and `.number` of items only, so they can be
 lengths; `Bins` and `EndToEnd`, which measure several features, also use `.value`.
 """
 
-from .apart import SOURCE, Apart
 from .bins import Bins, EndToEnd, FeatureRoom
 from .by_length import BatchByTokens, BucketByLength
-from .fit import BestFit, FirstFit
-from .pack import ConcatSplit, Rebatch
+from .concat_split import ConcatSplit, Rebatch
+from .grouped_by_key import SOURCE, Apart
 from .shuffle_buffer import ShuffleBuffer
+from .whole_documents import BestFit, FirstFit
 
 __all__ = [
     "SOURCE",

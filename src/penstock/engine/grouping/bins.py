@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.ints import check_int
+from ..base.integers import check_int
 
 Row = list[Item | Part]
 Span = tuple[int, int]

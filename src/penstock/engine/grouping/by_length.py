@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json
-from ..base.ints import check_int
+from ..base.integers import check_int
 
 Groups = list[list[Item]]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from ...types import Carry, Item, Json
-from ..base.ints import check_int
+from ..base.integers import check_int
 from ..base.random import pick
 from ..base.tree import append_chunked, build_chunks
 

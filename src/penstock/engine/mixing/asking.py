@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Schedule, Span
 from ...types import Ints
-from ..base.hints import check_choice, did_you_mean, join_first
+from ..base.arguments import check_choice, did_you_mean, join_first
 from ..base.random import keys_of
 from ..base.weights import check_names, check_weights
 from .events import Adopt, Event, Exhausted

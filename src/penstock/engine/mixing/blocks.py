@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.random import permutations, permute, tweak_keys
 from .timeline import Timeline
 

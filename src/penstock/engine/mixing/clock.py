@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.random import GOLDEN, Words, mix64
 from .exact import FAR
 from .law import Law, Meter, TokenClock

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from .events import MadeUp
 from .mixture import Mixture
 

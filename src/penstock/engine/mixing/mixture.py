@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Schedule, Span
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.random import keys_of, mix64, tweak_keys
 from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import Span
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.random import Words, mix64, tweak_keys
 from .build import build, stair_weights
 from .clock import Clocked, clocked

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...types import Ints, Json
 from ..base.groups import Neighbours
-from ..base.ints import check_position, distinct_values
+from ..base.integers import check_position, distinct_values
 from ..base.rows import Rows, bounds_of, empty_rows
 from ..streams.feed import Positions
 from ..streams.job import Grouping

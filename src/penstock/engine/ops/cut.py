@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..packing import cut_at
 from .joined import At, JoinedOp

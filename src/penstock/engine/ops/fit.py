@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import check_position, distinct_values
+from ..base.integers import check_position, distinct_values
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
 from ..packing import Apart, BestFit, Layout, Windows

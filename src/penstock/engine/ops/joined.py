@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.ints import check_position, distinct_values
+from ..base.integers import check_position, distinct_values
 from ..base.rows import Rows, bounds_of, join_rows
 from ..base.sizes import IsEmpty
 from .op import Op

@@ -16,8 +16,8 @@ from ...sources.identity import Known
 from ...sources.totals import Added, Mapped, Totals
 from ...types import Json, Source
 from ..base import machine, seams
+from ..base.canonical_json import canonical_json
 from ..base.progress import Progress
-from ..base.spelling import canonical_json
 
 WORTH = 1 << 20  # samples from which on sums are kept
 _CHUNK = 1 << 20  # samples looked up at a time

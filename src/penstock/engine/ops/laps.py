@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Path
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.rows import Rows, empty_rows, join_rows
 from .mix import MixOp
 from .op import Before, Op

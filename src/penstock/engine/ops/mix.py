@@ -13,7 +13,7 @@ import numpy as np
 from ...sources.block import join_read_rows
 from ...types import Ints, Path
 from ..base.columnar import Columnar
-from ..base.ints import check_position, distinct_values
+from ..base.integers import check_position, distinct_values
 from ..base.progress import Progress
 from ..base.rows import Rows, empty_rows, scatter_rows
 from ..mixing.rules import Drawing, Invertible

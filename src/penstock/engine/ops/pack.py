@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ...types import Fold, Ints
-from ..base.ints import check_position, distinct_values
+from ..base.integers import check_position, distinct_values
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows

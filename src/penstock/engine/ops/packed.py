@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
-from ..base.ints import MAX_POSITION
+from ..base.integers import MAX_POSITION
 from ..base.rows import HOLE, Rows
 from ..base.sizes import Derived
 from ..base.spans import Spans, Stored, join_spans

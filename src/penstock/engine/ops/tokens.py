@@ -17,7 +17,7 @@ from ...sources.totals import Added, Totals
 from ...types import Ints, Json, Sizes
 from ..base.rows import Rows, bounds_of
 from ..base.sizes import Capped, chunks
-from ..grouping.pack import negative_size
+from ..grouping.concat_split import negative_size
 from .kept import identified, in_order, kept
 from .tally import require_countable_passes
 

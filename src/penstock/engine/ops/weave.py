@@ -15,7 +15,7 @@ import numpy as np
 
 from ...types import Ints, Json, Path
 from ..base.cursors import as_int, as_list
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.rows import Rows, empty_rows, join_rows
 from ..mixing.rules import Draws, Outcome
 from ..streams.opening import Opening

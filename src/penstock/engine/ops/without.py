@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.rows import Rows
 from .op import Before, OneInput, Op
 from .tokens import Lengths

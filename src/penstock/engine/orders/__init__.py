@@ -6,10 +6,10 @@ positions that do not occur. "Laps" are replay numbers: how often a fixed set wa
 """
 
 from .buckets import BucketShuffle
-from .parts import AllBut, FixedSet, Gap, Pick, Slice, Stride
 from .passes import Repeat, RepeatEach, Replay, Told
 from .portion import Portion, fraction_of
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
+from .slices import AllBut, FixedSet, Gap, Pick, Slice, Stride
 
 __all__ = [
     "AllBut",

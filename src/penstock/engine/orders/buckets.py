@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...types import Ints, Json
-from ..base.ints import require_finite
+from ..base.integers import require_finite
 from ..base.random import permute, unpermute
 from .shuffle import Permute, permute_windows
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints, Json
-from ..base.ints import require_finite
+from ..base.integers import require_finite
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, Json
-from ..base.ints import require_finite
+from ..base.integers import require_finite
 from ..base.random import hash64, key_of
-from .parts import FixedSet
+from .slices import FixedSet
 
 FINEST = 10**6
 

@@ -9,7 +9,7 @@ from math import isqrt
 import numpy as np
 
 from ...types import Carry, Ints, Item, Json
-from ..base.ints import check_int, distinct_values, require_finite
+from ..base.integers import check_int, distinct_values, require_finite
 from ..base.random import key_of_pass, permute, unpermute
 from ..base.tree import append_chunked, build_chunks
 

@@ -9,9 +9,17 @@ A row is a mapping of its features, `segment_ids` and `positions`, both int32:
 A document that cannot be read becomes padding of its planned size.
 """
 
-from ..grouping.apart import SOURCE, Apart, group_in, inner_of
-from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebatch, join_parts
+from ..grouping.concat_split import (
+    OVERFLOWS,
+    ConcatSplit,
+    Long,
+    Overflow,
+    Piece,
+    Rebatch,
+    join_parts,
+)
+from ..grouping.grouped_by_key import SOURCE, Apart, group_in, inner_of
+from ..grouping.whole_documents import BestFit, FirstFit
 from .features import FeatureRows, feature_packing
 from .layout import Layout
 from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype

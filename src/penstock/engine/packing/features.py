@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...errors import ConfigError, DataError
 from ...types import Fold, Item, Part
+from ..base.arguments import check_choice
 from ..base.dtypes import TOKENS, InexactError, cast_array, exact_array, packed_dtype
-from ..base.hints import check_choice
-from ..base.ints import cast_scalar, check_int
+from ..base.integers import cast_scalar, check_int
 from ..grouping.bins import Bins, EndToEnd, FeatureRoom, length_of, pieces_of
 from .options import METHODS, DType, Method, check_dtype
 from .row import Span

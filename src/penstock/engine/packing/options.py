@@ -10,14 +10,14 @@ import numpy as np
 
 from ...errors import ConfigError, DataError
 from ...types import Fold, Json, Sizer
+from ..base.arguments import check_choice
 from ..base.dtypes import TOKENS
-from ..base.hints import check_choice
-from ..base.ints import cast_scalar, check_int
+from ..base.integers import cast_scalar, check_int
 from ..base.tree import collate
-from ..grouping.apart import SOURCE, Apart
-from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
-from .many import build_plain
+from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
+from ..grouping.grouped_by_key import SOURCE, Apart
+from ..grouping.whole_documents import BestFit, FirstFit
+from .batches import build_plain
 from .row import OWN, build_row
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from ...errors import DataError
 from ...types import Carry, Fold, Ints, Item, Part
 from ..base.progress import Progress
-from ..grouping.apart import Apart, inner_of
-from ..grouping.fit import BestFit, FirstFit
-from ..grouping.pack import ConcatSplit, Piece, negative_size
+from ..grouping.concat_split import ConcatSplit, Piece, negative_size
+from ..grouping.grouped_by_key import Apart, inner_of
+from ..grouping.whole_documents import BestFit, FirstFit
 from .layout import Layout
 from .window import Windows, by_sums
 

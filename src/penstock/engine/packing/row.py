@@ -13,8 +13,8 @@ import numpy.typing as npt
 from ...errors import DataError
 from ...types import Part
 from ..base.dtypes import InexactError, cast_array, exact_array, packed_dtype
-from ..base.ints import cast_scalar
-from ..grouping.pack import Piece
+from ..base.integers import cast_scalar
+from ..grouping.concat_split import Piece
 
 Array: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]

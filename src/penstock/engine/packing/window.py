@@ -14,12 +14,12 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.ints import distinct_values
+from ..base.integers import distinct_values
 from ..base.random import permute
 from ..base.rows import bounds_of
-from ..grouping.apart import Apart, inner_of
-from ..grouping.fit import BestFit, default_window_rows, too_long
-from ..grouping.pack import ConcatSplit
+from ..grouping.concat_split import ConcatSplit
+from ..grouping.grouped_by_key import Apart, inner_of
+from ..grouping.whole_documents import BestFit, default_window_rows, too_long
 from .layout import Layout
 
 _ROWS_PER_GROUP = 64  # in a window, so that the partial row of a group costs little

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ..base.hints import did_you_mean, join_first
-from ..base.ints import check_int
+from ..base.arguments import did_you_mean, join_first
+from ..base.integers import check_int
 from ..ops.each import EachOp
 from ..ops.gaps import GapOp
 from ..ops.op import Op

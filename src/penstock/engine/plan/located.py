@@ -10,8 +10,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.hints import did_you_mean, join_first, validated
-from ..base.ints import check_int, check_position
+from ..base.arguments import did_you_mean, join_first, validated
+from ..base.integers import check_int, check_position
 from ..base.rows import Rows
 from ..graph.build import Builder
 from ..graph.compiled import Compiled

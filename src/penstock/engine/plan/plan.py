@@ -12,9 +12,9 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
+from ..base.arguments import validated
 from ..base.cursors import as_int
-from ..base.hints import validated
-from ..base.ints import check_position
+from ..base.integers import check_position
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group

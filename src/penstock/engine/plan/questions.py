@@ -12,8 +12,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import COUNTED, Counted
 from ...types import Ints, is_source
-from ..base.hints import check_choice, validated
-from ..base.ints import check_int, check_position
+from ..base.arguments import check_choice, validated
+from ..base.integers import check_int, check_position
 from ..base.progress import Progress
 from ..base.sizes import total
 from ..graph.tokens import stored_dtypes

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Ints
-from ..base.ints import check_int, check_position
+from ..base.integers import check_int, check_position
 from ..graph.nodes import Flow
 from ..graph.tail import batches_of_rank, tail_of
 from ..ops.batch import BatchOp

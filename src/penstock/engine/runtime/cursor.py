@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ...errors import StateError
+from ..base.canonical_json import canonical_json
 from ..base.columns import decode_columns, encode_columns
 from ..base.random import VERSION as ORDER
-from ..base.spelling import canonical_json
 
 VERSION = 1
 

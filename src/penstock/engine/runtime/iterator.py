@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ...errors import ConfigError
-from ..base.hints import validated
+from ..base.arguments import validated
 from ..base.machine import current_pid, dataloader_worker
 from ..graph.compiled import Compiled
 from ..graph.shown import Shown, Shows, attempt

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import ConfigError, StateError
 from ...sources.identity import memory_digest
 from ...types import Ints, Json
-from ..base.ints import MAX_POSITION
+from ..base.integers import MAX_POSITION
 from ..base.rows import Rows
 from ..graph.build import Builder
 from ..graph.ends import endless

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ...errors import ConfigError, StateError, StorageError, convert_storage_errors, storage_error
+from ..base.arguments import validated
 from ..base.cursors import as_int
-from ..base.hints import validated
-from ..base.ints import MAX_POSITION, check_int
+from ..base.integers import MAX_POSITION, check_int
 from ..base.limits import RANKS, STATE
 from ..base.seams import world, write_whole
 from ..base.urls import require_local

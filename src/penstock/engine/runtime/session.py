@@ -17,9 +17,9 @@ from ...errors import MALFORMED, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...sources.memory import Memory
 from ...types import Json
+from ..base.arguments import check_choice, join_first
 from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
-from ..base.hints import check_choice, join_first
-from ..base.ints import check_int, check_position
+from ..base.integers import check_int, check_position
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..graph.adopt import Places, Stand, adopted, standing

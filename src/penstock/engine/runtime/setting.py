@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ..base.hints import check_choice
-from ..base.ints import check_int
+from ..base.arguments import check_choice
+from ..base.integers import check_int
 from ..base.machine import detect_rank, installed_memory, rank_in, ranks_on_machine
 from ..streams.balance import Cost
 from ..streams.deal import REMAINDERS, Remainder

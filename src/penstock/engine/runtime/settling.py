@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ...errors import ConfigError, StateError
 from ...types import Json
+from ..base.arguments import check_choice
 from ..base.cursors import as_int, as_list
-from ..base.hints import check_choice
 from ..base.limits import RANKS
 from ..streams.deal import Spread
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ...errors import ConfigError, PenstockError, StateError
 from ...types import Json
+from ..base.canonical_json import fingerprint
 from ..base.cursors import as_int, as_list
-from ..base.spelling import fingerprint
 from ..graph.edits import Change, changed
 from ..mixing import Corrected, MadeUp, Mixture
 from ..ops.mix import MixOp

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ...errors import StateError
 from ...types import Json
+from ..base.arguments import join_first
+from ..base.canonical_json import canonical_json, fingerprint
 from ..base.cursors import as_int, lane_number
-from ..base.hints import join_first
-from ..base.spelling import canonical_json, fingerprint
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
 from .in_lanes import lanes_levelled

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.hints import check_choice
+from ..base.arguments import check_choice
 from ..base.random import key_of, permute
 from ..base.rows import Rows
 

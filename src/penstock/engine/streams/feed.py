@@ -11,7 +11,7 @@ import numpy as np
 
 from ...types import Ints, Json
 from ..base.cursors import as_int, bad_cursor
-from ..base.ints import MAX_POSITION
+from ..base.integers import MAX_POSITION
 from ..base.rows import Rows, empty_rows, join_rows
 from .deal import Spread
 from .stream import Stream, Tap

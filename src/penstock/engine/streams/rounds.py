@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...types import Ints, Json
 from ..base.cursors import as_int, bad_cursor
-from ..base.ints import MAX_POSITION, distinct_values
+from ..base.integers import MAX_POSITION, distinct_values
 from ..base.random import key_of, permutations, tweak_keys
 from ..base.rows import Rows, empty_rows
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass

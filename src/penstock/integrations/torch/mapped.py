@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from ...dataset import Dataset
-from ...engine.base.ints import check_int
+from ...engine.base.integers import check_int
 from ...engine.base.machine import current_pid
 from ...engine.graph.indexed import require_indexed
 from ...engine.runtime.setting import place_of

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.base import seams
-from ...engine.base.hints import check_choice
-from ...engine.base.ints import check_int
+from ...engine.base.arguments import check_choice
+from ...engine.base.integers import check_int
 from ...engine.base.limits import METADATA
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError

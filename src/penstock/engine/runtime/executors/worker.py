@@ -30,8 +30,8 @@ import numpy as np
 
 from ....errors import ConfigError, DataError
 from ...base.event_counts import EVENTS
-from ...base.room import allocators
 from ...base.rows import Rows
+from ...base.shared_buffers import allocators
 from ...streams.job import Done, Job
 from ...streams.step import Failed, failed
 from .wire import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from ....errors import ConfigError
-from ...base.hints import check_choice
+from ...base.arguments import check_choice
 
 FormName: TypeAlias = Literal["numpy", "torch", "jax"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Json, Order
-from ..base.ints import require_finite
+from ..base.integers import require_finite
 
 
 class FixedSet(Order):

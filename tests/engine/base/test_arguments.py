@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.hints import did_you_mean, join_first
+from penstock.engine.base.arguments import did_you_mean, join_first
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
 PS: Any = ps

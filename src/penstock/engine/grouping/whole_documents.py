@@ -10,9 +10,18 @@ from typing import cast
 
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.ints import check_int
+from ..base.integers import check_int
 from ..base.tree import append_chunked, build_chunks
-from .pack import Long, Overflow, Piece, Row, check_settings, room_of, settings_of, tokens_in
+from .concat_split import (
+    Long,
+    Overflow,
+    Piece,
+    Row,
+    check_settings,
+    room_of,
+    settings_of,
+    tokens_in,
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +35,8 @@ class FirstFit:
     space, see Csirik and Johnson, "Bounded space on-line bin packing: best is better than first"
     (2001). A step scans the open rows.
 
-    >>> from penstock.engine.packing import plan
-    >>> plan(FirstFit(8), [5, 6, 3, 2]).item.tolist()
+    >>> from penstock.engine.packing import plan_groups
+    >>> plan_groups(FirstFit(8), [5, 6, 3, 2]).item.tolist()
     [0, 2, 1, 3]
     """
 
@@ -93,8 +102,8 @@ class BestFit:
     independently, so no row depends on earlier windows. A document that fits nowhere in its window
     is split over the room left. This mode ignores `open_rows`, `window` and `max_segments`.
 
-    >>> from penstock.engine.packing import plan
-    >>> plan(BestFit(8), [5, 6, 2, 3]).item.tolist()
+    >>> from penstock.engine.packing import plan_groups
+    >>> plan_groups(BestFit(8), [5, 6, 2, 3]).item.tolist()
     [0, 3, 1, 2]
     """
 

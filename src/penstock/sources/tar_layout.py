@@ -210,7 +210,7 @@ def group_reads(
 
     A read joins parts less than `gap` bytes apart and smaller than `alone`, about `limit` bytes in all.
 
-    >>> did_you_mean(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
+    >>> group_reads(np.array([0, 10, 900]), np.array([5, 5, 5]), 100, 1000, 1000)
     (array([  0, 900]), array([ 15, 905]), array([2, 1]))
     """
     ends = starts + sizes

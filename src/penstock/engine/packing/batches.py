@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from ...types import Ints
 from ..base.dtypes import TOKENS, cast_array
-from ..base.ints import cast_scalar
+from ..base.integers import cast_scalar
 from ..base.spans import Spans, are_alike
-from ..grouping.pack import Piece
+from ..grouping.concat_split import Piece
 from .plan import Pieces
 
 Array = npt.NDArray[Any]

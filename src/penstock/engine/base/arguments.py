@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ...errors import ConfigError
-from .given import check_arguments, checked_arguments
+from .argument_types import check_arguments, checked_arguments
 
 T = TypeVar("T", bound=Callable[..., Any])
 

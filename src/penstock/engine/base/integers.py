@@ -79,9 +79,9 @@ def _to_int(value: Any, dtype: np.dtype[Any]) -> int:
 def check_indices(values: Any, where: str) -> Ints:
     """Return indices as a vector, from a list, a range, or an array of any integer dtype.
 
-    >>> absolute_paths([3, 1], "select({})").tolist()
+    >>> check_indices([3, 1], "select({})").tolist()
     [3, 1]
-    >>> absolute_paths([True, False], "select({})")
+    >>> check_indices([True, False], "select({})")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: select([True, False]): this is a mask; give indices, np.flatnonzero(mask)

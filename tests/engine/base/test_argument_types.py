@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.given import _KINDS, check_arguments, checked_arguments  # pyright: ignore[reportPrivateUsage]
+from penstock.engine.base.argument_types import _KINDS, check_arguments, checked_arguments  # pyright: ignore[reportPrivateUsage]
 
 
 def numbers() -> ps.Dataset:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.hints import did_you_mean, join_first
+from penstock.engine.base.arguments import did_you_mean, join_first
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import key_of
 from penstock.engine.ops.op import Op

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
-from ..base.hints import check_choice
+from ..base.arguments import check_choice
 from ..base.tree import join_batches, slice_batch
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]
@@ -55,8 +55,8 @@ class ConcatSplit:
     Every token occurs once and in order, and only the last row of a pass has padding; documents are
     split. With `max_segments` a row is closed, and padded, at that number of documents.
 
-    >>> from penstock.engine.packing import plan
-    >>> plan(ConcatSplit(4), [3, 6]).stop.tolist()
+    >>> from penstock.engine.packing import plan_groups
+    >>> plan_groups(ConcatSplit(4), [3, 6]).stop.tolist()
     [3, 1, 5, 6]
     """
 
@@ -88,8 +88,8 @@ class ConcatSplit:
 class Rebatch:
     """Regroup the rows of batches into batches of `n` rows, built by `join_parts`.
 
-    >>> from penstock.engine.packing import plan
-    >>> plan(Rebatch(4), [3, 6]).bounds.tolist()
+    >>> from penstock.engine.packing import plan_groups
+    >>> plan_groups(Rebatch(4), [3, 6]).bounds.tolist()
     [0, 2, 3, 4]
     """
 
