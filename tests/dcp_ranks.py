@@ -163,7 +163,7 @@ def loading(rank: int, size: int, checkpoint: Path) -> Any:
     return {
         "keys": {name: list(each) for name, each in after.items()},
         "steps": [json.loads(text)["step"] for each in after.values() for text in each.values()],
-        "notes": [note for loader in of.values() for note in loader.notes],
+        "notes": [note for loader in of.values() for note in loader.warnings],
         "changes": of["weights"].state_dict()["changes"],
         "journal": sorted({entry["index"] for entry in of["journal"].journal}),
         "given": run(of, 4),

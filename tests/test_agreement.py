@@ -119,7 +119,7 @@ class Run:
     @property
     def plan(self) -> ps.Plan[ps.Dataset]:
         """That of the run, asked with the batches of its last life."""
-        return self.dataset().plan.after(self.states)
+        return self.dataset().plan.for_state(self.states)
 
     def live(self, life: Life) -> None:
         """Some steps on ranks, and a change."""
@@ -168,7 +168,7 @@ class Run:
                 loader.seek(step)
             gone, self.given[step:] = self.given[step:], [[]] * (step - made)
             if step < made:
-                plan = self.dataset(life).plan.after(states)
+                plan = self.dataset(life).plan.for_state(states)
                 again = documents_of(plan, range(step, made)) if self.packed else samples_of(gone)
                 self.before = [(min(step, one), known) for one, known in self.before] + [
                     (step, again)
@@ -449,7 +449,7 @@ def test_the_command_line_answers_for_the_run(
         plan, states = run.plan, Path(mkdtemp(dir=folder))
         write_state(states, json.loads(state.read_text()), 0, 1)
         assert penstock("edit", path, states, "--skip", f"{made + 1}:{made + 2}").exit_code == 0
-        edited = run.dataset().plan.after(states)
+        edited = run.dataset().plan.for_state(states)
         steps = [
             [sample.key for sample in one.at(step=made + n)]
             for n, one in ((2, plan), (1, edited), (0, edited))

@@ -62,7 +62,7 @@ def test_a_run_goes_on_with_its_steps_on_other_ranks() -> None:
         more, states = steps_of(ds, ranks, 3, states)
         found += more
     assert found == want
-    plan = ds.plan.after(states)
+    plan = ds.plan.for_state(states)
     assert plan.position == plan.next_step == 9
     assert [(record.rows, record.ranks) for record in plan.records] == [(12, 2), (12, 6), (12, 1)]
 
@@ -206,8 +206,8 @@ def test_the_plan_of_what_a_loader_batched_is_named() -> None:
         next(iter(loader))
         state = loader.state_dict()
     with pytest.raises(ps.StateError, match=r"ds\.batch\(global_batch_size=12\)\.plan"):
-        numbers().plan.after(state)
-    assert numbers().batch(global_batch_size=12).plan.after(state).next_step == 1
+        numbers().plan.for_state(state)
+    assert numbers().batch(global_batch_size=12).plan.for_state(state).next_step == 1
 
 
 def test_a_mixture_file_says_it(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:

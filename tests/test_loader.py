@@ -326,7 +326,7 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
         for n, (ranks, batch) in enumerate(worlds)
     ]
     # What every step held is told by the plan of the run, with no word of ranks: steps of the past and to come.
-    plan = ds.batch(7, collate=list).plan.after(state)
+    plan = ds.batch(7, collate=list).plan.for_state(state)
     bounds += [bounds[-1] + 12, bounds[-1] + 24]
     keys = [sample.key for sample in ds.plan.at(slice(0, bounds[-1]))]
     for step, (a, b) in enumerate(pairwise(bounds)):
@@ -349,7 +349,7 @@ def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> 
         assert not list(run)
         it = iter(run)
         keys = [(next(it), run.keys())[1] for _ in range(3)]
-        plan = ds.plan.after(run.state_dict())
+        plan = ds.plan.for_state(run.state_dict())
         keys += [run.keys() for _ in it]
     assert [[key[0] for key in batch] for batch in keys] == [["b", "b"]] * 5
     assert plan.position == 8
@@ -369,7 +369,7 @@ def test_the_plan_of_a_run_whose_batches_got_smaller_knows_the_short_steps_of_be
         want = [run.keys() for _ in run]
         state = run.state_dict()
     assert [len(keys) for keys in want] == [12, 6]
-    plan = made(1).plan.after(state)
+    plan = made(1).plan.for_state(state)
     assert [[sample.key for sample in plan.at(step=step)] for step in range(2)] == want
 
 
@@ -393,7 +393,7 @@ def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: boo
             delivered.append(sorted(found))
         state = through_json(loaders[0].state_dict())
     assert state is not None
-    plan = ds.batch(3, collate=list).plan.after(state)
+    plan = ds.batch(3, collate=list).plan.for_state(state)
     assert [
         sorted(sample.key for sample in plan.at(step=step)) for step in range(len(delivered))
     ] == delivered
@@ -404,7 +404,7 @@ def test_steps_of_a_run_can_be_left_out() -> None:
     loaders = dealt(ds.batch(4, collate=list), 3)
     runs = [iter(loader) for loader in loaders]
     _ = [next(run) for _ in range(5) for run in runs]
-    plan = ds.batch(4, collate=list).plan.after(loaders[0].state_dict())
+    plan = ds.batch(4, collate=list).plan.for_state(loaders[0].state_dict())
     edited, whole = plan.skip(steps=range(6, 8)), list(ds)
     for loader in loaders:
         loader.load_state_dict(edited.state)
@@ -1115,7 +1115,7 @@ def test_a_run_that_went_back_counts_its_steps_anew_from_there() -> None:
         assert next(iter(loader)) == [6, 7, 8, 9, 10]
         loader.seek(4)
         assert next(iter(loader)) == [11, 12, 13, 14, 15]
-        plan = ds.batch(5, collate=list).plan.after(loader.state_dict())
+        plan = ds.batch(5, collate=list).plan.for_state(loader.state_dict())
         assert [sample.index for sample in plan.at(step=4)] == [11, 12, 13, 14, 15]
 
 

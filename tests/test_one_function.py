@@ -55,7 +55,7 @@ def test_what_is_delivered_is_what_the_plan_says(tree: Tree, at: int) -> None:
     ds = build(tree)
     got, state = delivered(ds, FEW, save_at=at)
     items, keys = [as_lists(item) for item, _ in got], [keys for _, keys in got]
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     assert told(ds.plan, 0, len(got)) == told(plan, 0, len(got)) == keys
     assert [
         [sample.key for sample in plan.at(step=step)] for step in range(0, len(got), 7)
@@ -95,7 +95,7 @@ def test_the_order_of_names_is_no_part_of_the_order(tree: Tree, at: int) -> None
     assert [(as_lists(item), keys) for item, keys in found] == [
         (as_lists(item), keys) for item, keys in want
     ]
-    where = one.plan.after(state).position
+    where = one.plan.for_state(state).position
     rest, _ = delivered(other, len(want) - where, state)
     assert [keys for _, keys in rest] == [keys for _, keys in want[where:]]
 

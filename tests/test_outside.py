@@ -232,7 +232,7 @@ def test_edited(make: Make) -> None:
     ds = make().repeat()
     with ps.Loader(ds) as loader:
         _ = list(islice(loader, 10))
-        run = ds.plan.after(loader.state_dict())
+        run = ds.plan.for_state(loader.state_dict())
     last = run.at(14)[0]
     edited = run.skip(range(11, 13)).exclude([last])
     with ps.Loader(ds) as loader:
@@ -255,7 +255,7 @@ def test_weighted_and_adopted(make: Make) -> None:
         assert loader.set_weights({"p": 1, "x": 1}) == 20
         before += [loader.keys() for _ in islice(loader, 20)]
         state = through_json(loader.state_dict())
-    assert before == [[s.key for s in ds.plan.after(state).at(p)] for p in range(40)]
+    assert before == [[s.key for s in ds.plan.for_state(state).at(p)] for p in range(40)]
     more = ps.mix({"p": make().repeat(), **others}, {"p": 3, "x": 1, "y": 1})
     with ps.Loader(more) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")

@@ -91,7 +91,7 @@ BANNED_PARTS = frozenset(
 BANNED_ALONE = frozenset(
     """
     ahead asked at_hand clock denied face faces far frame frames go going gone hands heart held
-    house is_remote judge judges kept law laws leaf leaves life lives made_up make_up moment moments odd
+    house judge judges kept law laws leaf leaves life lives made_up make_up moment moments odd
     op ops own past place places room rooms round rounds stand standing stands turn turns under_way
     walk walks where whole
     """.split()
@@ -100,7 +100,7 @@ BANNED_ALONE = frozenset(
 # Banned for functions, methods and properties, whose names are verbs. `ordered=` is fine.
 BANNED_FUNCTIONS = frozenset(
     """
-    after alike coming exhausts fact finds going_on goes_round guided journal keyed lanes_levelled
+    after alike coming exhausts fact finds going_on goes_round guided keyed lanes_levelled
     latest levelled looked_at moved narrowed notes once opened ordered placed remixed settled since
     steady within_reach
     """.split()

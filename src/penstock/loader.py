@@ -413,7 +413,7 @@ class Loader(Shows):
         The next item is the item of that step on this rank. Make the same call on every rank.
         Changes of the run stay in effect at their positions.
 
-        `plan.after(state).seen()` counts skipped steps as not delivered, and repeated steps as
+        `plan.for_state(state).seen()` counts skipped steps as not delivered, and repeated steps as
         delivered twice. If the model goes back too, load a state that was saved there. The count
         of `epoch_length` restarts.
 
@@ -539,7 +539,7 @@ class Loader(Shows):
             return records
 
     def settled_report(self) -> dict[str, Json]:
-        """Return this rank's progress for `make_up`, with `mix(count="settled")` on several ranks.
+        """Return this rank's progress for `compensate`, with `mix(count="settled")` on several ranks.
 
         Returns:
             Plain JSON: the position of this rank, and its open and lost items.
@@ -559,7 +559,7 @@ class Loader(Shows):
         with self._locked("settled_report()"):
             return self._leasing().shares("settled_report()").report()
 
-    def make_up(self, reports: Sequence[Mapping[str, Json]]) -> None:
+    def compensate(self, reports: Sequence[Mapping[str, Json]]) -> None:
         """Schedule replacement draws for the lost items of all ranks.
 
         For `mix(count="settled")` on several ranks. Call it on every rank with the reports of all
@@ -584,11 +584,11 @@ class Loader(Shows):
         ...     pair[0].settle(item.uid, "filtered")
         >>> reports = [loader.settled_report() for loader in pair]
         >>> for loader in pair:
-        ...     loader.make_up(reports)
+        ...     loader.compensate(reports)
         >>> pair[0].settled_log() == pair[1].settled_log()
         True
         """
-        self._alone(lambda: self._leasing().shares("make_up()").make_up(reports))
+        self._alone(lambda: self._leasing().shares("compensate()").compensate(reports))
 
     def _leasing(self) -> Taking:
         """Switch the run to leasing items, at the first call, and return it."""
@@ -687,7 +687,7 @@ class Loader(Shows):
         return journal_to_json(self._session.journal.entries)
 
     @property
-    def notes(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Remarks on the last loaded state: data that moved, functions that changed."""
         return list(self._session.notes)
 

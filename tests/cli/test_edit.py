@@ -108,6 +108,6 @@ def test_an_edit_in_place_takes_the_place_of_the_state(
     assert [(row["source"], row["index"]) for row in now] == [
         (s.source, s.index) for s in plan.at(75)
     ]
-    assert plan.after(state).at(70) == plan.after(state, step=60).at(70)
+    assert plan.for_state(state).at(70) == plan.for_state(state, step=60).at(70)
     assert penstock("run", mixture, "--state", state, "--steps", 61).exit_code == 0
     assert read_states(state)[0] == 61

@@ -103,7 +103,7 @@ def test_a_step_is_that_of_all_ranks(mixture: Path, penstock: Penstock, tmp_path
         penstock(
             "run", mixture, "--dump", tmp_path / "parts.jsonl", "--state", state, "--steps", steps
         )
-        assert ps.load(mixture).plan.after(state).position == 2 * steps
+        assert ps.load(mixture).plan.for_state(state).position == 2 * steps
     assert (tmp_path / "parts.jsonl").read_text() == keys.read_text()
     for more in ((), ("--state", state)):
         done = penstock("replay", mixture, "--steps", "5:9", "--against", keys, *more)

@@ -92,7 +92,7 @@ def test_a_run_is_resumed_on_other_ranks_and_replayed_without_the_controller(nam
             replayed.append(sorted(loader.keys()))
         state = loader.state_dict()
     assert replayed == whole
-    plan = mixture(12).plan.after(state)
+    plan = mixture(12).plan.for_state(state)
     for step in (0, 30, 59):
         assert sorted((one.source, one.epoch, one.index) for one in plan.at(step)) == whole[step]
 

@@ -246,7 +246,7 @@ def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
         return loader.state_dict()
 
     one = state_of(mixed.batch(2), 2)
-    skipped = mixed.batch(2).plan.after(one).skip(range(5, 6)).state
+    skipped = mixed.batch(2).plan.for_state(one).skip(range(5, 6)).state
     filtered = rows.filter(lambda x: x != 7).repeat()
     for first, other, named in (
         (one, state_of(mixed.batch(2), 2, {"a": 1, "b": 3}), "changes"),

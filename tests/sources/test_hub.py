@@ -183,7 +183,7 @@ def test_seeds_load_in_silence() -> None:
             datasets.interleave_datasets([stream, stream], probabilities=[0.5, 0.5], seed=1)
         ),
     ):
-        assert resumed(make).notes == []
+        assert resumed(make).warnings == []
 
 
 def test_a_fingerprint_that_is_random_is_no_difference_where_rows_are_equal() -> None:
@@ -192,7 +192,7 @@ def test_a_fingerprint_that_is_random_is_no_difference_where_rows_are_equal() ->
         data._fingerprint = str(random.random())  # as datasets makes up for what it cannot hash
         return ps.from_sequence(data)
 
-    (note,) = resumed(make).notes
+    (note,) = resumed(make).warnings
     assert (
         "its fingerprint differs from the fingerprint in the state" in note
         and "40 of the rows were compared and are equal" in note

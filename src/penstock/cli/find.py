@@ -90,7 +90,7 @@ def _views(
     target: Target, source: str, index: int, steps: range
 ) -> Iterator[tuple[int, Sample | None]]:
     """Yield the steps that deliver a sample; for packed rows, one entry per piece."""
-    for step, repeats in groupby(target.rows.finds(source, index, steps=steps)):
+    for step, repeats in groupby(target.rows.iter_find(source, index, steps=steps)):
         if not target.packed:
             yield from ((repeated_step, None) for repeated_step in repeats)
             continue

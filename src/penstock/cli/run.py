@@ -90,7 +90,7 @@ def run(
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_open_dump(dump, first))
         if state and first and target.whole:  # removed steps shorten the run
-            plan = target.plan.after(state)
+            plan = target.plan.for_state(state)
             target = replace(target, plan=plan, rows=plan.rows())
         last = max(first, _last_step(target, steps))
         meter = Meter(target, first, last)

@@ -183,7 +183,7 @@ def _show_results(
     }
     marks |= {
         exhaustion.ends: f"{name} used up"
-        for name, exhaustion in target.exhausts.items()
+        for name, exhaustion in target.exhaustion.items()
         if exhaustion.ends and exhaustion.ends < last
     }
     run = page.course_of(target, whole, marks)

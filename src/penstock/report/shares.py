@@ -46,7 +46,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     total = max(1, sum(amounts.values()))
     result = list[Row]()
     for name, count in counts.items():
-        exhaustion = target.exhausts.get(name)
+        exhaustion = target.exhaustion.get(name)
         repeats, last = (exhaustion.repeats, exhaustion.ends) if exhaustion else (None, None)
         ends = _ends(target, last, steps)
         result.append(
@@ -220,7 +220,7 @@ def stage_marks(target: Target, steps: int, names: Sequence[str]) -> Strip:
     """Return stages, first repeats and ends of sources, for a picture."""
     from .svg import Strip
 
-    counts, found = target.rows.counts(step=steps), target.exhausts
+    counts, found = target.rows.counts(step=steps), target.exhaustion
     repeats = [
         _within(target, found[name].repeats, steps) if name in found else None for name in names
     ]
@@ -241,12 +241,12 @@ def counts_by_step(target: Target, steps: int) -> Course:
     unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
-    for name, one in target.exhausts.items():
+    for name, one in target.exhaustion.items():
         if (ends := _ends(target, one.ends, steps)) is not None:
             if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
         elif (repeat_step := _within(target, one.repeats, steps)) is not None and len(
-            target.exhausts
+            target.exhaustion
         ) <= 12:
             marks.append((repeat_step, f"{name} repeats"))
     names = list(target.plan.sources)

@@ -117,7 +117,7 @@ class Target:
             return steps if last is None else min(steps, last)
         if last is not None:
             return last
-        seen = [one.repeats for one in self.exhausts.values() if one.repeats is not None]
+        seen = [one.repeats for one in self.exhaustion.values() if one.repeats is not None]
         return self.step(min(max(max(seen, default=_MIN_HORIZON), _MIN_HORIZON), _MAX_HORIZON))
 
     @cached_property
@@ -153,12 +153,12 @@ class Target:
         return [(-(-begin // size), name) for begin, name in zip(begins, names, strict=True)]
 
     @cached_property
-    def exhausts(self) -> dict[str, Exhaustion]:
+    def exhaustion(self) -> dict[str, Exhaustion]:
         """First repeat and end of each source, in rows.
 
         The end is None if only the end of the run stops the source.
         """
-        exhaustions, size = self.rows.exhausts(), self.rows.size
+        exhaustions, size = self.rows.exhaustion(), self.rows.size
         if size is None:
             return exhaustions
         continuing = self._continuing(size)
@@ -354,7 +354,7 @@ def open_target(
                         f"{state}: this mixture packs rows during the run, so its states cannot be "
                         "planned; leave out --state"
                     )
-                plan = plan.after(_state(state))
+                plan = plan.for_state(_state(state))
             rows = plan.rows(None if state else begins_on if whole else 1)
             note = "" if state is None else _other_steps(path, model, rows.records)
             return Target(path, model, dataset, plan, rows, whole, note)

@@ -719,7 +719,7 @@ def test_an_input_that_grew_and_of_which_samples_are_left_out_goes_on_or_is_refu
         return ps.mix({"a": unshuffled(n)}, {"a": 1}, seed=2)
 
     with ps.Loader(mixed(10)) as loader:
-        plan = mixed(10).plan.after(loader.state_dict())
+        plan = mixed(10).plan.for_state(loader.state_dict())
     began = plan.exclude([(plan.sources[0], index) for index in left_out]).state
     order = [(epoch, index) for epoch in range(9) for index in range(13) if index not in left_out]
     refused = list[int]()
@@ -865,7 +865,7 @@ def test_the_plan_counts_no_steps_over_passes_that_had_another_length(make: Make
     later.load_state_dict(through_json(loader.state_dict()), on_mismatch="adopt")
     given = [later.keys() for _ in islice(later, 2)]
     state = through_json(later.state_dict())
-    plan = now.plan.after(state)
+    plan = now.plan.for_state(state)
     assert plan.next_step == 12
     assert [[sample.key for sample in plan.at(plan.position + i)] for i in (-2, -1)] == given
     for ask in (plan.seen, lambda: plan.at(step=10), lambda: plan.counts(step=11)):

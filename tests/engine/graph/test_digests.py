@@ -196,9 +196,9 @@ def test_the_same_rows_elsewhere_are_accepted_with_a_note(
     with caplog.at_level(logging.WARNING, "penstock"):
         loader = load(ps.read(other, name="docs", cache=tmp_path / "cache").shuffle(), state)
     if how == "moved":
-        assert loader.notes == []
+        assert loader.warnings == []
     else:
-        assert "'docs': its files differ from the files of the state" in loader.notes[0]
+        assert "'docs': its files differ from the files of the state" in loader.warnings[0]
         assert "64 of the rows were compared" in caplog.text
     assert next(iter(loader)) == next(
         iter(load(ps.read(other, name="docs", cache=tmp_path / "cache").shuffle(), state))
@@ -210,14 +210,14 @@ def test_parquet_compressed_anew_is_accepted(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet", compression="snappy", row_group_size=100)
     pq.write_table(table, tmp_path / "b.parquet", compression="zstd", row_group_size=70)
     state = states(lambda: ps.read(tmp_path / "a.parquet", name="t"))
-    assert len(load(ps.read(tmp_path / "b.parquet", name="t"), state).notes) == 1
+    assert len(load(ps.read(tmp_path / "b.parquet", name="t"), state).warnings) == 1
 
 
 def test_other_data_can_be_adopted_and_that_is_told() -> None:
     state = states(lambda: ps.from_sequence(range(10)))
     loader = load(ps.from_sequence(range(1, 11)), state, on_mismatch="adopt")
     assert next(iter(loader)) == 4
-    assert "other values than in the state" in loader.notes[0]
+    assert "other values than in the state" in loader.warnings[0]
 
 
 def grown_list(n: int, first: int = 0) -> ps.Dataset:
@@ -253,7 +253,7 @@ def test_data_that_grew_must_begin_as_before(kind: str, tmp_path: Path) -> None:
     assert loader.keys() == [("data", 0, 3)]
     assert (
         "'data' has grown from 40 rows to 60; the first 40 equal the rows of the state"
-        in loader.notes[0]
+        in loader.warnings[0]
     )
     with pytest.raises(
         ps.StateError,
@@ -281,7 +281,9 @@ def test_data_that_grew_is_known_by_a_few_rows_where_only_reading_tells_what_it_
         on_mismatch="adopt",
     )
     assert next(iter(loader)) == 3
-    assert "8 of the first 50 rows were compared and equal the rows of the state" in loader.notes[0]
+    assert (
+        "8 of the first 50 rows were compared and equal the rows of the state" in loader.warnings[0]
+    )
     with pytest.raises(ps.StateError, match="its first 50 rows differ from the rows of the state"):
         load(
             ps.from_sequence(Rows(1, 90)),
@@ -382,8 +384,8 @@ def test_c9_another_body_of_a_function_is_told() -> None:
     one, two = first(), second()
     two.__qualname__ = one.__qualname__
     state = states(lambda: ps.from_sequence(range(9)).map(one))
-    assert load(ps.from_sequence(range(9)).map(first()), state).notes == []
-    (note,) = load(ps.from_sequence(range(9)).map(two), state).notes
+    assert load(ps.from_sequence(range(9)).map(first()), state).warnings == []
+    (note,) = load(ps.from_sequence(range(9)).map(two), state).warnings
     assert "the code of" in note and "step" in note
 
 
@@ -536,9 +538,9 @@ def test_rows_in_another_order_are_refused_and_equal_rows_load_in_silence(kind: 
     make = KINDS[kind]
     with pytest.raises(ps.StateError, match=r"other (rows|values)\n.*seed a shuffle"):
         load(shuffled(make)(), states(shuffled(make)))
-    assert load(make([*range(1_000)]), states(lambda: make([*range(1_000)]))).notes == []
+    assert load(make([*range(1_000)]), states(lambda: make([*range(1_000)]))).warnings == []
     loader = load(shuffled(make)(), states(shuffled(make)), on_mismatch="adopt")
-    assert "adopted anyway" in loader.notes[0]
+    assert "adopted anyway" in loader.warnings[0]
 
 
 def test_rows_are_read_when_a_state_is_made_and_not_from_the_object_of_the_run() -> None:
@@ -565,7 +567,7 @@ def test_rows_that_cannot_be_compared_load_and_that_is_told() -> None:
     for kind in (Augmented, Bad):
         state = states(lambda kind=kind: ps.from_sequence(kind([*range(50)])), steps=0)
         loader = load(ps.from_sequence(kind([*range(50)])), state)
-        assert "its rows were not compared" in loader.notes[0]
+        assert "its rows were not compared" in loader.warnings[0]
 
 
 def test_torch_subsets_of_random_rows_are_told_apart() -> None:

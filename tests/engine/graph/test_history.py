@@ -42,12 +42,12 @@ def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
 def check(ds: ps.Dataset, loader: ps.Loader, past: list[list[Key]]) -> None:
     """What was given is told, and what is told is given: by this loader, and by one that resumes."""
     state = through_json(loader.state_dict())
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     assert plan.position == len(past)
     assert told(plan, 0, len(past)) == past
     run = past + steps(loader, FAR - len(past))
     assert told(plan, 0, FAR) == run
-    assert told(ds.plan.after(loader.state_dict()), 0, FAR) == run
+    assert told(ds.plan.for_state(loader.state_dict()), 0, FAR) == run
     with ps.Loader(ds) as again:
         again.load_state_dict(state)
         assert steps(again, FAR - len(past)) == run[len(past) :]
@@ -89,7 +89,7 @@ def test_weights_that_change_how_long_a_pass_is() -> None:
         state = loader.state_dict()
         later = [[loader.keys() for _ in loader] for _ in range(3)]
     assert len(rest) < len(later[0]) + 5 and len({len(each) for each in later}) == 1
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     at = plan.position
     assert told(plan, at, at + 2 * len(later[0])) == later[0] + later[1]
     with pytest.raises(ps.StateError, match="pass 0 of the mixture has"):
@@ -147,7 +147,7 @@ def test_packs_of_a_mixture_whose_passes_change_their_length() -> None:
         for _ in range(4):
             state = loader.state_dict()
             rest = [loader.keys() for _ in loader]
-            plan = ds.plan.after(state)
+            plan = ds.plan.for_state(state)
             assert told(plan, plan.position, plan.position + len(rest)) == rest
 
 
@@ -189,7 +189,7 @@ def test_a_source_added_in_the_first_pass_is_told_in_the_next_one() -> None:
     with ps.Loader(ds) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
         run = past + steps(loader, 60)
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
     assert told(plan, 0, 63) == run
 
 
@@ -201,7 +201,7 @@ def test_a_source_that_takes_the_place_of_another_was_in_no_earlier_pass(cut: in
     ds = two(a=1, d=1)
     with ps.Loader(ds) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
         run = steps(loader, FAR - cut)
     for index in range(8):
         where = [
@@ -220,7 +220,7 @@ def test_a_source_added_in_a_later_pass_is_told_from_there_on() -> None:
     ds = ps.mix({**rows, "d": numbers(1, "d")}, stop="all_exhausted")
     with ps.Loader(ds) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
         at = plan.position
         assert told(plan, at, at + 50) == steps(loader, 50)
     with pytest.raises(ps.StateError, match="pass 0 of the mixture has 16"):
@@ -255,7 +255,7 @@ def test_a_pack_over_a_limit_keeps_what_it_gave_when_weights_change() -> None:
     with ps.Loader(ds) as loader:
         past = steps(loader, 1)
         assert loader.set_weights({"a": 0, "b": 0, "c": 1}) == 4
-        assert told(ds.plan.after(loader.state_dict()), 0, 1) == past
+        assert told(ds.plan.for_state(loader.state_dict()), 0, 1) == past
 
 
 @pytest.mark.parametrize("over", ["limit", "slice", "replay"])
@@ -379,8 +379,8 @@ def test_samples_are_left_out_from_where_the_run_stands_also_of_an_input_without
         past = steps(loader, 16)
         loader.set_weights({"a": 0, "b": 1})
         past += steps(loader, 9)
-        loader.load_state_dict(ds.plan.after(loader.state_dict()).exclude([("a", 3)]).state)
-        assert told(ds.plan.after(loader.state_dict()), 0, 25) == past
+        loader.load_state_dict(ds.plan.for_state(loader.state_dict()).exclude([("a", 3)]).state)
+        assert told(ds.plan.for_state(loader.state_dict()), 0, 25) == past
 
 
 def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
@@ -399,7 +399,7 @@ def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
     with ps.Loader(ds, on_error="quarantine") as loader:
         past = steps(loader, 7)
         loader.set_weights({"a": 1, "b": 9})
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
     assert told(plan, 0, 7) == past
     size = plan.size
     assert size is not None and sum(plan.counts(size).values()) == size
@@ -411,5 +411,5 @@ def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
     with ps.Loader(packed) as loader:
         steps(loader, 3)
         loader.set_weights({"a": 1, "b": 9})
-        plan = packed.plan.after(loader.state_dict())
+        plan = packed.plan.for_state(loader.state_dict())
     assert plan.size is not None and sum(plan.counts(plan.size, "tokens").values()) > 0

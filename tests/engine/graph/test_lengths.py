@@ -112,7 +112,7 @@ def test_what_is_measured_is_measured_once_and_said(caplog: pytest.LogCaptureFix
     assert ds.plan.counts(3_000) == {"a": 2_000, "b": 1_000}
     with ps.Loader(ds) as loader:
         loader.set_weights({"a": 1, "b": 3})
-        ds.plan.after(loader.state_dict()).at(7)
+        ds.plan.for_state(loader.state_dict()).at(7)
         assert double.calls == 256 and len(caplog.records) == 1
 
 
@@ -140,7 +140,7 @@ def test_the_state_keeps_what_was_measured() -> None:
         other.load_state_dict(state)
         assert keys(other, 60) == rest
         assert other.state_dict()["pipeline"] == state["pipeline"]
-    plan = made(5).plan.after(state)
+    plan = made(5).plan.for_state(state)
     assert [[sample.key for sample in plan.at(p)] for p in range(40, 100)] == rest
 
 
@@ -151,7 +151,7 @@ def test_schedules_may_count_tokens_also_when_set_in_a_run() -> None:
     ds = ps.mix(flows, {"a": 1, "b": 1}, unit="tokens")
     with ps.Loader(ds) as loader:
         loader.set_weights(later, at=0)
-        assert ds.plan.after(loader.state_dict()).counts(1_100) == {"a": 1_000, "b": 100}
+        assert ds.plan.for_state(loader.state_dict()).counts(1_100) == {"a": 1_000, "b": 100}
 
 
 def test_tokens_of_samples() -> None:

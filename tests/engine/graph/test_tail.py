@@ -23,7 +23,7 @@ def test_steps_over_nested_batches_are_told_as_they_are_delivered() -> None:
             passes = [loader.keys() for _ in range(2) for _ in loader]
             state = loader.state_dict()
         assert len(passes) == 2 * len(ds)
-        for plan in (ds.plan, ds.plan.after(state)):
+        for plan in (ds.plan, ds.plan.for_state(state)):
             assert [[s.key for s in plan.at(step=step)] for step in range(2 * len(ds))] == passes, (
                 rows,
                 sizes,

@@ -180,7 +180,7 @@ def test_trained_counts_keep_their_shares_whatever_is_lost(seed: int) -> None:
     assert run.furthest <= 64 + 2 < plain.furthest
     assert run.largest < 4096
     log = through_json(run.log)
-    again, plan = tasks().plan.replay(log).dataset, tasks().plan.after(saved[0]).replay(log)
+    again, plan = tasks().plan.replay(log).dataset, tasks().plan.for_state(saved[0]).replay(log)
     places = sorted(int(uid[2:]) for uid in run.given)
     assert places == [*range(len(places))]
     assert [again[place] for place in places] == [run.given[f"0:{place}"] for place in places]
@@ -203,7 +203,7 @@ def test_what_was_given_is_what_the_plan_of_the_state_says() -> None:
     first = loader.lease(6)
     for item in first[:4]:
         loader.settle(item.uid, "filtered" if item.value[0] == "a" else "trained")
-    plan = ds.plan.after(loader.state_dict())
+    plan = ds.plan.for_state(loader.state_dict())
     told = [(sample.source, sample.index) for place in range(4, 14) for sample in plan.at(place)]
     assert told == [item.value for item in [*first[4:], *loader.lease(8)]]
     with pytest.raises(ps.StateError, match=r"replay\(log\)"):

@@ -44,7 +44,7 @@ def test_weights_within_change_where_the_one_above_does_not_look_at_lengths() ->
             keys += loader.keys()
             if number == 20:
                 loader.set_weights({"a": 1, "b": 9})
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
         assert [sample.key for sample in plan.at(slice(0, 60))] == keys
 
 

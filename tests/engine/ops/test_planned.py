@@ -194,7 +194,10 @@ class Planned(RuleBasedStateMachine):
         """The plan of the rows of the run; asked again in the same place it is the same object."""
         states = json.dumps([loader.state_dict() for loader in self.loaders])
         if self.asked != (states, self.rows):
-            self.asked, self.answer = (states, self.rows), self.rows.plan.after(json.loads(states))
+            self.asked, self.answer = (
+                (states, self.rows),
+                self.rows.plan.for_state(json.loads(states)),
+            )
         return self.answer
 
     def spoils(self, keys: list[Key]) -> bool:
@@ -583,7 +586,7 @@ def test_an_exclusion_changes_no_row_of_one_source_that_was_given() -> None:
     ds = ds.pack(9, "best_fit", group_by="__source__", rows=20)
     with ps.Loader(ds) as loader:
         past = [loader.keys() for _ in islice(loader, 4)]
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
     for index in range(5):
         edited = plan.exclude([("a", index)])
         assert told(edited, 0, 4) == past
@@ -618,7 +621,7 @@ def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: st
                 loader.set_weights({"a": 1, "d": 2})
             for _ in range(taken):
                 next(run)
-            plan = ds.plan.after(loader.state_dict())
+            plan = ds.plan.for_state(loader.state_dict())
             past, coming = told(plan, 0, taken), told(plan, taken, plan.size or 0)
             try:
                 loader.set_weights({"a": 2, "d": 0})
@@ -628,7 +631,7 @@ def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: st
                     assert [loader.keys() for _ in run] == coming
             else:
                 done += 1
-                plan = ds.plan.after(loader.state_dict())
+                plan = ds.plan.for_state(loader.state_dict())
                 assert told(plan, 0, taken) == past
                 assert [loader.keys() for _ in run] == told(plan, taken, plan.size or 0)
     assert refused and done
@@ -650,7 +653,7 @@ def test_what_is_left_out_brings_nothing_before_what_was_given() -> None:
         past = list[Any]()
         for _ in islice(loader, 24):
             past.append(loader.keys())
-            plan = ds.plan.after(loader.state_dict())
+            plan = ds.plan.for_state(loader.state_dict())
             for name, index in ((one, i) for one in ends for i in range(len(ends[one]) - 1)):
                 try:
                     edited = plan.exclude([(name, index)])

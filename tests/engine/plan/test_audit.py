@@ -91,7 +91,7 @@ def test_a_state_tells_of_the_steps_that_it_made_on_other_ranks(tmp_path: Path) 
 
     last_step = [0]
     given = [*lived(2, 5), *lived(1, 4), *lived(3, 3)]
-    audit = mixed(4).plan.after(tmp_path).audit(range(len(given)))
+    audit = mixed(4).plan.for_state(tmp_path).audit(range(len(given)))
     lines = audit.table().to_pylist()
     told = [
         [(d["rank"], d["source"], d["epoch"], d["index"]) for d in lines if d["step"] == s]
@@ -99,7 +99,7 @@ def test_a_state_tells_of_the_steps_that_it_made_on_other_ranks(tmp_path: Path) 
     ]
     assert told == given
     with pytest.raises(ps.ConfigError, match="plan.audit: the run stores the number of ranks"):
-        mixed(4).plan.after(tmp_path).audit(range(3), world_size=2)
+        mixed(4).plan.for_state(tmp_path).audit(range(3), world_size=2)
 
 
 def test_files_rows_and_keys_are_where_samples_lie(tmp_path: Path) -> None:

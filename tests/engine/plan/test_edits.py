@@ -59,7 +59,7 @@ def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
             next(run)
             got.append(loader.keys())
         state = through_json(loader.state_dict())
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     assert plan.position == 1000 and told(plan, 0, 1000) == got
     coming = [sample for sample in plan.at(slice(1000, 2000)) if sample.source == "text"]
     bad = [coming[i].key for i in range(0, len(coming), len(coming) // 100)][:100]
@@ -67,7 +67,7 @@ def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
     got += delivered(ds, 1000, edited.state, workers=2)
     assert told(edited, 0, 2000) == got
     assert not {key[::2] for key in bad} & {key[::2] for keys in got[1000:] for key in keys}
-    assert edited.exhausts()["math"].ends is not None
+    assert edited.exhaustion()["math"].ends is not None
     rng = np.random.default_rng(1)
     seen = dict[tuple[str, int], list[int]]()
     for step, keys in enumerate(got):
@@ -88,7 +88,7 @@ def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
         {**{key: value for key, value in state.items() if key != "check"}, "changes": [change]}
     )
     got = delivered(ds, 400)
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     assert plan.position == 400 and told(plan, 0, 400) == got
     bad = sorted({sample.key for sample in plan.at(slice(410, 600)) if sample.source == "code"})[
         :100
@@ -118,7 +118,7 @@ def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
 
 def test_an_exclusion_disturbs_no_other_source_and_no_step() -> None:
     ds = long_run()
-    plan = ds.plan.after(states(ds, 500))
+    plan = ds.plan.for_state(states(ds, 500))
     columns = plan.at(slice(500, 3000))
     text = plan._leaf("text")
     bad = [("text", int(i)) for i in columns.index[columns.source == text][:300:3]]
@@ -141,7 +141,7 @@ def test_an_exclusion_disturbs_no_other_source_and_no_step() -> None:
 
 def test_a_skip_leaves_out_the_steps_and_nothing_else() -> None:
     ds = long_run().batch(4, collate=list)
-    plan = ds.plan.after(states(ds, 20))
+    plan = ds.plan.for_state(states(ds, 20))
     edited = plan.skip(range(30, 40)).skip(range(25, 26))
     want = told(plan, 0, 200)
     del want[30:40]
@@ -163,7 +163,7 @@ def test_an_edited_run_goes_on_as_the_edited_plan_says(
 ) -> None:
     assume(ds.plan.size is None or ds.plan.size > steps)
     state, before = states(ds, steps), told(ds.plan, 0, steps)
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     source = plan.sources[pick % len(plan.sources)]
     try:
         edited = plan.exclude([(source, pick % plan._rows(plan._leaf(source)))])
@@ -218,7 +218,7 @@ def test_edits_stay_in_every_later_state_and_can_be_added_to() -> None:
     ds = ps.mix(
         {"a": numbers(30, "a").shuffle(), "b": numbers(40, "b").shuffle()}, block_size=10, seed=1
     ).batch(2)
-    one = ds.plan.after(states(ds, 5)).exclude([("a", 3)])
+    one = ds.plan.for_state(states(ds, 5)).exclude([("a", 3)])
     with ps.Loader(ds) as loader:
         loader.load_state_dict(one.state)
         run = iter(loader)
@@ -226,16 +226,16 @@ def test_edits_stay_in_every_later_state_and_can_be_added_to() -> None:
             next(run)
         loader.set_weights({"a": 1, "b": 5})
         saved = loader.state_dict()
-    two = ds.plan.after(saved).exclude([("a", 3), ("a", 4), ("b", 7)]).skip(range(20, 25))
+    two = ds.plan.for_state(saved).exclude([("a", 3), ("a", 4), ("b", 7)]).skip(range(20, 25))
     assert len(two.state["changes"]) == 5
     assert delivered(ds, 100, two.state) == told(two, 15, 115)
-    assert told(two, 0, 15) == told(ds.plan.after(saved), 0, 15)
+    assert told(two, 0, 15) == told(ds.plan.for_state(saved), 0, 15)
 
 
 def test_weights_are_set_at_the_right_place_after_a_skip() -> None:
     ds = ps.mix({"a": numbers(30, "a"), "b": numbers(40, "b")}, block_size=1).batch(2)
     with ps.Loader(ds) as loader:
-        loader.load_state_dict(ds.plan.after(states(ds, 2)).skip(range(3, 6)).state)
+        loader.load_state_dict(ds.plan.for_state(states(ds, 2)).skip(range(3, 6)).state)
         run = iter(loader)
         for _ in range(4):
             next(run)
@@ -252,7 +252,7 @@ def test_a_plan_of_a_run_in_a_later_pass() -> None:
         next(run)
         state = loader.state_dict()
         rest = [loader.keys() for _ in run]
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     assert plan.position == 5 and told(plan, 5, 8) == rest
     assert plan.skip(range(7, 7)) is plan
 
@@ -273,7 +273,7 @@ def test_samples_are_left_out_after_the_input_that_gave_the_last_one_has_left() 
     ds = ps.mix({name: flows[name] for name in "ab"}, {"a": 1, "b": 1}, seed=3)
     going_on = ps.Loader(ds)
     going_on.load_state_dict(loader.state_dict(), on_mismatch="adopt")
-    plan = ds.plan.after(going_on.state_dict())
+    plan = ds.plan.for_state(going_on.state_dict())
     with pytest.raises(ps.StateError, match="the mixture no longer has"):
         plan.at(plan.position - 1)
     gone = plan.at(plan.position)[0]
@@ -297,7 +297,7 @@ def test_samples_are_left_out_where_the_past_cannot_be_told(
     )
     loader = ps.Loader(ds)
     next(iter(loader))
-    plan = ds.plan.after(loader.state_dict())
+    plan = ds.plan.for_state(loader.state_dict())
     want = plan.exclude([("a", 5)]).at(slice(0, 20))
 
     def untold(*_: object) -> None:
@@ -309,7 +309,7 @@ def test_samples_are_left_out_where_the_past_cannot_be_told(
 
 def test_edits_that_make_no_sense_are_refused() -> None:
     ds = numbers(6, "wiki").shuffle(seed=1)
-    plan = ds.plan.after(states(ds, 2))
+    plan = ds.plan.for_state(states(ds, 2))
     with pytest.raises(ConfigError, match="the past cannot change; give a range from 2 on"):
         plan.skip(range(1, 3))
     with pytest.raises(ConfigError, match="no source 'w'"):
@@ -321,10 +321,10 @@ def test_edits_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="does not belong to a run"):
         assert ds.plan.state
     with pytest.raises(StateError, match="another pipeline"):
-        ds.batch(2).plan.after(plan.state)
+        ds.batch(2).plan.for_state(plan.state)
     mixed = ds.concat(numbers(4, "b")).shuffle(seed=2)
     with pytest.raises(ConfigError, match="a shuffle or slice over several sources"):
-        mixed.plan.after(states(mixed, 3)).exclude([("wiki", 1)])
+        mixed.plan.for_state(states(mixed, 3)).exclude([("wiki", 1)])
     assert ("wiki", 1) not in [
         key[::2] for keys in told(mixed.plan.exclude([("wiki", 1)]), 0, 9) for key in keys
     ]
@@ -397,7 +397,7 @@ def test_a8_what_is_left_out_stays_out_in_every_later_pass(steps: int, pack: boo
     ds = ps.mix(flows, {"a": 2, "b": 1}, seed=3).limit(12).repeat()
     state = states(ds, steps)
     bad = sorted({key for [key] in told(ds.plan, 0, 12)})[::4]
-    edited = ds.plan.after(state).exclude(bad)
+    edited = ds.plan.for_state(state).exclude(bad)
     assert told(edited, 0, steps) == told(ds.plan, 0, steps)
     after = told(edited, steps, 100)
     assert delivered(ds, 100 - steps, edited.state) == after
@@ -438,7 +438,7 @@ def test_positions_are_left_out_of_a_pass_and_the_later_ones(
         for _, _ in zip(range(into), loader, strict=False):
             pass
         state = loader.state_dict()
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     begin = (1 + lap) * size + start
     edited = plan.skip(range(begin, begin + many))
     before, after = passes_of(ds, state, 5), passes_of(ds, edited.state, 5)
@@ -483,7 +483,7 @@ def test_a8_a_skip_leaves_the_past_alone() -> None:
     ):
         ds.plan.skip(range(15, 18))
     endless = ds.repeat()
-    edited = endless.plan.after(states(endless, 13)).skip(range(15, 18))
+    edited = endless.plan.for_state(states(endless, 13)).skip(range(15, 18))
     assert told(edited, 0, 15) == told(endless.plan, 0, 15)
     assert told(edited, 15, 40) == told(endless.plan, 18, 43)
     assert delivered(endless, 20, edited.state) == told(edited, 13, 33)
@@ -526,12 +526,12 @@ def test_the_next_step_is_known_where_passes_have_several_lengths() -> None:
         for _ in range(2):
             list(loader)
         next(iter(loader))
-        edited = ds.plan.after(loader.state_dict()).skip(range(14, 16))
+        edited = ds.plan.for_state(loader.state_dict()).skip(range(14, 16))
         loader.load_state_dict(edited.state)
         for _ in range(2):
             list(loader)
         next(iter(loader))
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
     assert plan.next_step == 13 + 3 + 4 + 1
     with pytest.raises(ps.StateError, match="another number of positions"):
         plan.seen()
@@ -541,7 +541,7 @@ def test_a_run_keeps_something_of_its_passes() -> None:
     ds = ps.from_sequence(range(6), name="x").batch(3, collate=list)
     with ps.Loader(ds) as loader:
         list(loader)
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
     with pytest.raises(ps.ConfigError, match="the range is a whole pass"):
         plan.skip(steps=range(2, 4))
     with pytest.raises(ps.ConfigError, match="the range is a whole pass"):
@@ -554,7 +554,7 @@ def test_a_pass_without_items_has_none_to_skip() -> None:
     rows = ps.from_sequence(range(3), name="rows").batch(4, drop_remainder=True, collate=list)
     loader = ps.Loader(rows, remainder="pad")
     next(iter(loader))
-    plan = rows.plan.after(loader.state_dict())
+    plan = rows.plan.for_state(loader.state_dict())
     with pytest.raises(IndexError, match="position 4 of a plan of 0"):
         plan.skip(range(4, 6))
     with pytest.raises(IndexError, match="of a plan of 0"):

@@ -84,9 +84,9 @@ def ask(plan: Any, far: int, what: str) -> None:
         places = plan.find(name, 1, range(far, far + 100))
     assert places == sorted({s.position for s in found if s.source == name and s.index == 1})
     with in_moments(f"{what}: finds"):
-        assert all(place >= 0 for place in islice(plan.finds(name, 1), 1))
+        assert all(place >= 0 for place in islice(plan.iter_find(name, 1), 1))
     with in_moments(f"{what}: exhausts"):
-        assert plan.exhausts().keys() == before.keys()
+        assert plan.exhaustion().keys() == before.keys()
     with in_moments(f"{what}: diff"):
         plan.diff(plan, range(far, far + 100))
 
@@ -119,7 +119,7 @@ def test_a_plan_of_a_run_with_a_journal_answers_in_moments(flow: str) -> None:
     with ps.Loader(ds, on_error="quarantine", max_errors=10**6) as loader:
         for _ in islice(loader, 30):
             pass
-        plan = ds.plan.after(loader.state_dict())
+        plan = ds.plan.for_state(loader.state_dict())
         assert len(loader.journal) > 20
     ask(plan, 10**5, flow)
     with in_moments("exclude"):

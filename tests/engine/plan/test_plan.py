@@ -107,7 +107,7 @@ def test_exhaustions_are_the_first_repeat_and_the_last_sample(
     ds: ps.Dataset, horizon: int | None
 ) -> None:
     plan = ds.plan
-    found = plan.exhausts(horizon)
+    found = plan.exhaustion(horizon)
     stop = plan.size if plan.size is not None else 400
     seen = plan.at(slice(0, stop))
     begun, filled = np.ones((2, len(seen)), np.bool_)
@@ -195,10 +195,10 @@ def test_a_step_of_many_ranks_is_what_the_ranks_get() -> None:
 def test_exhaustion_of_caps_and_stop_rules() -> None:
     flows = {"a": numbers(10, "a"), "b": numbers(4, "b")}
     one = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 1.5}).plan
-    assert one.exhausts() == {"a": Exhaustion(16, None), "b": Exhaustion(9, 11)}
-    assert one.exhausts(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 11)}
+    assert one.exhaustion() == {"a": Exhaustion(16, None), "b": Exhaustion(9, 11)}
+    assert one.exhaustion(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 11)}
     once = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, stop="all_exhausted").batch(2).plan
-    assert once.exhausts() == {"a": Exhaustion(None, None), "b": Exhaustion(None, 4)}
+    assert once.exhaustion() == {"a": Exhaustion(None, None), "b": Exhaustion(None, 4)}
 
 
 @pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
@@ -211,7 +211,7 @@ def test_exhaustions_look_at_few_passes_of_a_nested_mixture_that_is_packed(stop:
         .plan
     )
     started = time.process_time()
-    found = plan.exhausts()
+    found = plan.exhaustion()
     assert time.process_time() - started < 10
     assert all(exhaustion.repeats and exhaustion.ends is None for exhaustion in found.values())
 
@@ -347,7 +347,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
     sample = plan.at(FAR)[3]
     assert plan.counts(FAR + 1)[sample.source] > counts[sample.source]
     assert plan.epochs(FAR)["s0"] == counts["s0"] / 10**6
-    assert all(e.repeats is not None and e.ends is None for e in plan.exhausts().values())
+    assert all(e.repeats is not None and e.ends is None for e in plan.exhaustion().values())
 
 
 @pytest.mark.parametrize(
@@ -382,9 +382,11 @@ def test_the_first_place_in_what_never_ends() -> None:
         assert (
             plan.find(name, index, within=range(first + 1))
             == [first]
-            == [next(plan.finds(name, index))]
+            == [next(plan.iter_find(name, index))]
         )
-    assert plan.find("once", 4) == [] == list(plan.finds("once", 4)), "past its cap it never comes"
+    assert plan.find("once", 4) == [] == list(plan.iter_find("once", 4)), (
+        "past its cap it never comes"
+    )
 
 
 @pytest.mark.parametrize("method", ["concat_split", "best_fit"])
@@ -398,7 +400,7 @@ def test_first_repeats_of_packed_rows_that_never_end(method: Any) -> None:
         64, method
     )
     plan = packed.batch(2).plan
-    found, seen = plan.exhausts(), plan.at(slice(0, 2_000))
+    found, seen = plan.exhaustion(), plan.at(slice(0, 2_000))
     for leaf, (name, one) in enumerate(found.items()):
         mine = seen.source == leaf
         assert one.repeats == int(seen.position[mine & (seen.epoch >= 1)][0]), name
@@ -408,7 +410,7 @@ def test_first_repeats_of_packed_rows_that_never_end(method: Any) -> None:
 def test_first_repeats_above_batches_that_are_repeated_each() -> None:
     """The copies of a batch lie behind it, not behind each of its samples."""
     plan = ps.mix({"a": numbers(2, "a")}).batch(2, collate=list).repeat_each(2).plan
-    assert plan.exhausts() == {"a": Exhaustion(1, None)}
+    assert plan.exhaustion() == {"a": Exhaustion(1, None)}
 
 
 class TwoToOne:
@@ -453,7 +455,7 @@ def test_first_repeats_of_endless_plans_that_are_counted_one_by_one(
     """They counted up to position 2^49."""
     plan = COUNTED_ONE_BY_ONE[name]().plan
     seen = plan.at(slice(0, 200))
-    for leaf, told in enumerate(plan.exhausts(horizon).values()):
+    for leaf, told in enumerate(plan.exhaustion(horizon).values()):
         begun = seen.position[
             (seen.source == leaf) & (True if seen.start is None else seen.start == 0)
         ]
@@ -466,8 +468,8 @@ def test_a_source_that_repeats_late_where_counting_is_slow_needs_a_horizon() -> 
     with pytest.raises(
         ConfigError, match=r"'b': no repeat in the first [0-9,]+ positions.*horizon="
     ):
-        plan.exhausts()
-    assert plan.exhausts(100)["b"] == Exhaustion(None, None)
+        plan.exhaustion()
+    assert plan.exhaustion(100)["b"] == Exhaustion(None, None)
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
@@ -479,7 +481,7 @@ def test_a_copy_of_a_plan_gives_its_answers(
     ds = ps.mix({"a": numbers(9, "a").shuffle(), "b": numbers(5, "b")}).batch(2, collate=list)
     loader = ps.Loader(ds)
     next(iter(loader))
-    plan = ds.plan.after(loader.state_dict()).skip(range(3, 4))
+    plan = ds.plan.for_state(loader.state_dict()).skip(range(3, 4))
     if asked_before:
         plan.at(step=2)
     again = copied(plan)

@@ -81,12 +81,12 @@ def test_by_a_step_and_by_a_state() -> None:
             pass
         state = loader.state_dict()
     plan = both().batch(4).plan
-    at = plan.after(state).seen()
+    at = plan.for_state(state).seen()
     assert sum(at.samples.values()) == 56
     assert (
         at.samples
         == plan.seen(step=7, world_size=2).samples
-        == plan.after(state).seen(step=7).samples
+        == plan.for_state(state).seen(step=7).samples
     )
 
 
@@ -97,7 +97,7 @@ def test_steps_that_were_jumped_over_are_not_seen() -> None:
         loader.seek(1_000_000_000)
         next(iter(loader))
         state = loader.state_dict()
-    plan = ds.plan.after(state)
+    plan = ds.plan.for_state(state)
     given = Counter((s.source, s.index) for step in (0, 1_000_000_000) for s in plan.at(step=step))
     assert sum(given.values()) == 16 and documents_seen(plan.seen()) == given
     assert (
@@ -107,7 +107,7 @@ def test_steps_that_were_jumped_over_are_not_seen() -> None:
     with ps.Loader(ds) as other:  # the log continues
         other.load_state_dict(state)
         next(iter(other))
-        assert sum(ds.plan.after(other.state_dict()).seen().samples.values()) == 20
+        assert sum(ds.plan.for_state(other.state_dict()).seen().samples.values()) == 20
 
 
 def test_what_was_given_before_a_run_went_back_is_seen_twice() -> None:
@@ -123,7 +123,7 @@ def test_what_was_given_before_a_run_went_back_is_seen_twice() -> None:
         loader.load_state_dict(state)
         keys += [key for _ in zip(range(5), loader, strict=False) for key in loader.keys()]
         loader.seek(1)
-        plan = again.plan.after(loader.state_dict())
+        plan = again.plan.for_state(loader.state_dict())
     given = Counter((source, index) for source, _, index in keys)
     assert documents_seen(plan.seen()) == documents_seen(plan.seen(step=1)) == given
     by_source = Counter(source for source, _, _ in keys)
@@ -147,8 +147,10 @@ def test_what_was_given_again_and_again_is_counted_in_a_state_of_one_size() -> N
         many = gone_back(36, other)
         assert len(str(many)) < len(str(few)) + 20
     first, rest = ds.plan.seen(step=2), ds.plan.seen(step=4)
-    seen = ds.plan.after(many).seen()
-    assert sum(rest.samples.values()) == 16 and seen.samples == ds.plan.after(many).counts(step=4)
+    seen = ds.plan.for_state(many).seen()
+    assert sum(rest.samples.values()) == 16 and seen.samples == ds.plan.for_state(many).counts(
+        step=4
+    )
     second = {
         name: rest.samples[name] - ds.plan.seen(step=1).samples[name] for name in ds.plan.sources
     }
@@ -167,8 +169,8 @@ def test_what_was_given_before_a_run_went_back_is_forgotten_by_an_adopting_load(
     ).batch(4)
     with ps.Loader(other) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
-        assert "it gave before it went back are no longer counted" in loader.notes[-1]
-        assert sum(other.plan.after(loader.state_dict()).seen().samples.values()) == 8
+        assert "it gave before it went back are no longer counted" in loader.warnings[-1]
+        assert sum(other.plan.for_state(loader.state_dict()).seen().samples.values()) == 8
 
 
 def test_an_iterator_that_goes_to_an_item_has_not_given_those_before() -> None:
@@ -179,7 +181,7 @@ def test_an_iterator_that_goes_to_an_item_has_not_given_those_before() -> None:
         it.seek(item)
         next(it)
         keys += it.keys()
-    assert documents_seen(ds.plan.after(it.state_dict()).seen()) == Counter(
+    assert documents_seen(ds.plan.for_state(it.state_dict()).seen()) == Counter(
         (name, index) for name, _, index in keys
     )
 
@@ -201,7 +203,7 @@ def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> N
 
     states = seen_after_take(None)
     for _ in range(3):
-        assert ds.plan.after(states).seen().repeats() == {1: 11}
+        assert ds.plan.for_state(states).seen().repeats() == {1: 11}
         states = seen_after_take(states)
 
 
@@ -225,7 +227,7 @@ def test_items_that_one_rank_takes_after_a_load_are_not_seen_before_they_are_set
         [("a", 0), ("a", 1)]
     )
     for _ in range(2):
-        assert documents_seen(ds.plan.after(states).seen()) == given
+        assert documents_seen(ds.plan.for_state(states).seen()) == given
         states = [loader.state_dict() for loader in resumed(3, states)]
 
 
@@ -238,10 +240,10 @@ def documents_seen(seen: Any) -> Counter[tuple[str, int]]:
 
 def test_what_is_found_comes_one_after_the_other() -> None:
     plan = both().plan
-    places = plan.finds("b", 3, range(5, 10**15))
+    places = plan.iter_find("b", 3, range(5, 10**15))
     assert [next(places) for _ in range(4)] == plan.find("b", 3, range(5, 200))[:4]
-    assert list(plan.finds("a", 7, range(3, 70_000))) == plan.find("a", 7, range(3, 70_000))
-    ends = plan.finds("a", 7)  # of what never ends
+    assert list(plan.iter_find("a", 7, range(3, 70_000))) == plan.find("a", 7, range(3, 70_000))
+    ends = plan.iter_find("a", 7)  # of what never ends
     assert [next(ends) for _ in range(4)] == plan.find("a", 7, range(400))[:4]
 
 
@@ -253,12 +255,12 @@ def test_what_was_seen_is_told_where_no_step_can_follow() -> None:
     longer = rows.batch(4, drop_remainder=True)
     later = ps.Loader(longer)
     later.load_state_dict(loader.state_dict())
-    plan = longer.plan.after(later.state_dict())
+    plan = longer.plan.for_state(later.state_dict())
     assert plan.seen().samples == plan.counts(step=plan.next_step) == {"rows": 3}
 
 
 def test_a_dataset_without_items_has_no_next_step() -> None:
     """It raised a `ZeroDivisionError`."""
     nothing = ps.from_sequence(range(8))[4:4]
-    after = nothing.plan.after(ps.Loader(nothing).state_dict())
+    after = nothing.plan.for_state(ps.Loader(nothing).state_dict())
     assert (after.next_step, after.seen().samples) == (0, {"data": 0})

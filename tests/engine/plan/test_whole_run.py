@@ -81,7 +81,7 @@ def test_every_step_is_what_the_plan_says(unit: Any, options: dict[str, Any]) ->
     part = STEPS // 4
     got, state = run(flow(4, unit, options), 1, None, part, {"code": 1, "math": 2, "text": 1})
     lives = [(4, got)]
-    plan = flow(4, unit, options).plan.after(state)
+    plan = flow(4, unit, options).plan.for_state(state)
     coming = [
         sample.key
         for row in range(plan.position + 8, plan.position + 40)
@@ -97,7 +97,7 @@ def test_every_step_is_what_the_plan_says(unit: Any, options: dict[str, Any]) ->
     got, state = run(flow(1, unit, options), 3, state, STEPS - 3 * part)
     lives.append((3, got))
 
-    plan, at = flow(1, unit, options).plan.after(state), 0
+    plan, at = flow(1, unit, options).plan.for_state(state), 0
     assert plan.position == sum(rows * len(got) for rows, got in lives)
     for rows, got in lives:
         for keys, given in got:

@@ -107,7 +107,9 @@ def changed() -> list[ps.Loader]:
     data = ps.mix(flows, {"a": 3, "b": 1}, stop="all_exhausted").batch(2)
     found = ps.Loader(data)
     next(iter(found))
-    edited = data.plan.after(found.state_dict()).exclude([("a", 7), ("b", 3)]).skip(range(15, 17))
+    edited = (
+        data.plan.for_state(found.state_dict()).exclude([("a", 7), ("b", 3)]).skip(range(15, 17))
+    )
     found.load_state_dict(edited.state)
     list(islice(iter(found), 3))
     found.set_weights({"a": 1, "b": 2})

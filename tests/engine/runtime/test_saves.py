@@ -105,7 +105,7 @@ def test_nothing_saved_is_the_beginning(tmp_path: Path) -> None:
         with pytest.raises(ps.StateError, match="there is no step 3; no step is complete"):
             ps.restore(folder, run, step=3)
         with pytest.raises(ps.StateError, match="there is no state; no step is complete"):
-            indexed().plan.after(folder)
+            indexed().plan.for_state(folder)
     assert [first, next(run)] == list(islice(iter(indexed()), 2)), "and the run stays where it was"
 
 
@@ -354,7 +354,9 @@ def test_a_changed_run_takes_the_place_of_its_step(tmp_path: Path) -> None:
     again = ps.Loader(indexed())
     ps.restore(tmp_path, again)
     assert again.state_dict() == run.state_dict()
-    assert indexed().plan.after(tmp_path).at(9) == indexed().plan.after(run.state_dict()).at(9)
+    assert indexed().plan.for_state(tmp_path).at(9) == indexed().plan.for_state(
+        run.state_dict()
+    ).at(9)
 
 
 # ---------------------------------------------------------------- damage
@@ -551,7 +553,7 @@ def test_saved_on_some_ranks_restored_on_others(
     assert all(
         {(entry["index"], entry["epoch"]) for entry in loader.journal} == bad for loader in again
     )
-    assert not any(loader.notes for loader in again)
+    assert not any(loader.warnings for loader in again)
     seen += Counter(x for step in islice(steps_of(again), 12) for x in step)
     assert seen == whole
 

@@ -199,7 +199,7 @@ def test_a_plan_of_the_run_stands_where_it_took_last() -> None:
     ds = numbers(20).batch(2, collate=list)
     loader = ps.Loader(ds)
     loader.lease(3)
-    plan = ds.plan.after(loader.state_dict())
+    plan = ds.plan.for_state(loader.state_dict())
     assert plan.position == 3
     edited = plan.skip(range(4, 6)).exclude([("numbers", 19)])
     again = ps.Loader(ds)
@@ -231,7 +231,7 @@ def test_what_was_seen_is_what_was_settled(ranks: int, drop: bool) -> None:
                 if dice.random() < 0.6:
                     loader.settle(item.uid, "trained")
                     settled.update(item.value)
-    plan = ds.plan.after(through_json([loader.state_dict() for loader in loaders]))
+    plan = ds.plan.for_state(through_json([loader.state_dict() for loader in loaders]))
     for asked in (plan, plan.rows()):
         (times,) = asked.seen().times
         assert Counter({i: n for i, n in enumerate(times.tolist()) if n}) == settled
@@ -333,7 +333,7 @@ def test_the_states_of_all_ranks_are_needed() -> None:
     with pytest.raises(ps.StateError, match="two have the same rank"):
         resumed(lambda: numbers(30), [states[0], states[0], states[2]])
     with pytest.raises(ps.StateError, match="states of ranks"):
-        numbers(30).plan.after(states[0])
+        numbers(30).plan.for_state(states[0])
     assert len(resumed(lambda: numbers(30), states).lease(30)) == 30
 
 

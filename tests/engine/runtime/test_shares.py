@@ -62,7 +62,7 @@ class Run:
             reports = through_json([loader.settled_report() for loader in self.loaders])
             self.random.shuffle(reports)
             for loader in self.loaders:
-                loader.make_up(reports)
+                loader.compensate(reports)
 
     def save(self) -> Any:
         logs = [loader.settled_log() for loader in self.loaders]
@@ -129,22 +129,22 @@ def test_reports_of_other_moments_are_refused() -> None:
         [{}, {}],
         [{**early[0], "at": -1}, early[1]],
     ):
-        with pytest.raises(ps.ConfigError, match="make_up"):
-            pair[0].make_up(wrong)
+        with pytest.raises(ps.ConfigError, match="compensate"):
+            pair[0].compensate(wrong)
     for loader in pair:
-        loader.make_up(early)
+        loader.compensate(early)
         assert loader.settled_report()["lost"] == []
-    with pytest.raises(ps.StateError, match="different moments"):
-        pair[0].make_up(early)
+    with pytest.raises(ps.StateError, match="different times"):
+        pair[0].compensate(early)
     early = [loader.settled_report() for loader in pair]
     pair[1].lease(1)
     with pytest.raises(ps.ConfigError, match="after its report"):
-        pair[1].make_up(early)
-    pair[0].make_up([early[0], pair[1].settled_report()])
+        pair[1].compensate(early)
+    pair[0].compensate([early[0], pair[1].settled_report()])
     lone = [loader.settled_report() for loader in pair]
     pair[0].settle("0:" + str(lone[0]["open"][0]), "failed")  # pyright: ignore[reportIndexIssue, reportOptionalSubscript, reportArgumentType]
     reports = [loader.settled_report() for loader in pair]
-    pair[0].make_up(reports)
+    pair[0].compensate(reports)
     with pytest.raises(ps.StateError, match="other changes"):  # rank 1 was not given them
         ps.Loader(tasks()).load_state_dict([loader.state_dict() for loader in pair])
 
@@ -153,7 +153,7 @@ def test_on_one_rank_reports_say_nothing_new() -> None:
     loader = ps.Loader(tasks())
     loader.settle(loader.lease(3)[1].uid, "failed")
     before = loader.state_dict()
-    loader.make_up([loader.settled_report()])
+    loader.compensate([loader.settled_report()])
     assert loader.state_dict() == before
-    with pytest.raises(ps.ConfigError, match=r"make_up\(\) needs mix"):
-        ps.Loader(ps.from_sequence("ab")).make_up([])
+    with pytest.raises(ps.ConfigError, match=r"compensate\(\) needs mix"):
+        ps.Loader(ps.from_sequence("ab")).compensate([])

@@ -166,7 +166,7 @@ def test_a5_the_plan_of_a_run_knows_what_took_the_places_of_bad_samples(name: st
     again = loader(ds)
     for _ in islice(again, len(keys)):
         pass
-    plan = ds.plan.after(through_json(again.state_dict()))
+    plan = ds.plan.for_state(through_json(again.state_dict()))
     found = [[sample.key for sample in plan.at(position)] for position in range(len(keys))]
     assert found == keys
     for position in range(0, len(keys) + 1, 3):

@@ -58,9 +58,9 @@ def exhaustions(
     ]
     if late and not counted and horizon is None:
         raise ConfigError(
-            f"plan.exhausts(): {', '.join(map(repr, late[:5]))}: no repeat in the first {stop:,} "
+            f"plan.exhaustion(): {', '.join(map(repr, late[:5]))}: no repeat in the first {stop:,} "
             "positions, and later positions can only be counted one by one; give a limit, such "
-            "as exhausts(horizon=1_000_000)"
+            "as exhaustion(horizon=1_000_000)"
         )
     bound = stop if horizon is None else min(stop, horizon)
 

@@ -101,7 +101,7 @@ class Located(Shows):
         """Return the samples of a position, in order; of a slice of positions as columns.
 
         A global `step` of a run is everything that all ranks deliver together, in the order of
-        positions. The plan of a run (`plan.after(state)`) knows the rows of its steps. For any
+        positions. The plan of a run (`plan.for_state(state)`) knows the rows of its steps. For any
         other plan give the number of ranks; each rank takes one item a step.
 
         Args:

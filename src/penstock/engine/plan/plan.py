@@ -82,7 +82,7 @@ class Plan(Questions, Generic[D]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan, (self._base, self._wrap, self._edits, self._body, self._records)
 
-    def after(
+    def for_state(
         self,
         state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
         step: int | None = None,
@@ -103,7 +103,7 @@ class Plan(Questions, Generic[D]):
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
         >>> loader = ps.Loader(ds)
         >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
-        >>> [ds.plan.after(loader.state_dict()).at(p)[0].source for p in range(5)]
+        >>> [ds.plan.for_state(loader.state_dict()).at(p)[0].source for p in range(5)]
         ['a', 'a', 'a', 'a', 'a']
         """
         if isinstance(state, str | Path):
@@ -256,7 +256,7 @@ class Plan(Questions, Generic[D]):
         """Return the state of the run with the changes of this plan, to load into a loader."""
         if self._body is None:
             raise ConfigError(
-                "the plan does not belong to a run; use ds.plan.after(state), or start a run "
+                "the plan does not belong to a run; use ds.plan.for_state(state), or start a run "
                 "from ds.plan.skip(...).dataset"
             )
         changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
@@ -315,7 +315,7 @@ class Plan(Questions, Generic[D]):
             raise ConfigError(
                 f"plan.skip({asked}): only positions of the first pass can be skipped before a "
                 "run; for a later pass, edit the plan of a run that has not reached it: "
-                "ds.plan.after(state)"
+                "ds.plan.for_state(state)"
             )
         if self._body is not None and high - low == size:
             raise ConfigError(

@@ -80,7 +80,7 @@ class Questions(Located):
                 source, index, steps, within, log_of(self.flow, self._records, world_size, "find")
             )
         if within is None and self.size is None:
-            return list(islice(self.finds(source, index), 1))
+            return list(islice(self.iter_find(source, index), 1))
         leaf, index = self._sample(source, index)
         within = self._range(within, "plan.find")
         if (passes := passes_of(self._op)) and self.size:
@@ -93,7 +93,7 @@ class Questions(Located):
             self._replaced.find(leaf, index, found, within) if self._entries else found
         ).tolist()
 
-    def finds(
+    def iter_find(
         self,
         source: str,
         index: int,
@@ -113,12 +113,14 @@ class Questions(Located):
             world_size: the number of ranks, for a plan without a run.
 
         >>> import penstock as ps
-        >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.finds("letters", 2, range(10**12))
+        >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.iter_find("letters", 2, range(10**12))
         >>> [next(places), next(places)]
         [2, 6]
         """
         places, unit = (
-            (self._range(within, "plan.finds"), "positions") if steps is None else (steps, "steps")
+            (self._range(within, "plan.iter_find"), "positions")
+            if steps is None
+            else (steps, "steps")
         )
         at, some = places.start, _MANY
         with Progress("look for a sample", len(places), unit) as progress:
@@ -281,7 +283,7 @@ class Questions(Located):
             )
         }
 
-    def exhausts(self, horizon: int | None = None) -> dict[str, Exhaustion]:
+    def exhaustion(self, horizon: int | None = None) -> dict[str, Exhaustion]:
         """Return when each source first repeats, and when it ends.
 
         None stands for never, or after `horizon`.
@@ -303,7 +305,7 @@ class Questions(Located):
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
-        >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhausts()
+        >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhaustion()
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
 

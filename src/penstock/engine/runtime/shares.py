@@ -81,7 +81,7 @@ class Shares:
             "made": made,
         }
 
-    def make_up(self, reports: Sequence[Any]) -> None:
+    def compensate(self, reports: Sequence[Any]) -> None:
         """Put draws in for what was lost on all ranks, and go on where the furthest stands."""
         found, session = self._read(reports), self._session
         lost = sorted(item for report in found for item in report["lost"])
@@ -125,23 +125,23 @@ class Shares:
                     as_int(item)
         except (LookupError, TypeError, PenstockError) as error:
             raise ConfigError(
-                f"make_up: a report cannot be read ({error!r}); give the settled_report() of "
+                f"compensate: a report cannot be read ({error!r}); give the settled_report() of "
                 "every rank"
             ) from error
         if of != [[rank, ranks] for rank in range(ranks)]:
             raise ConfigError(
-                f"make_up: the reports are of ranks {str(of)[:80]}; give one report for each of "
+                f"compensate: the reports are of ranks {str(of)[:80]}; give one report for each of "
                 f"the {ranks} ranks"
             )
         if any(report["made"] != mine["made"] for report in found):
             raise StateError(
-                "make_up: the reports are of different moments or runs, because the ranks have "
-                "made up different draws; take all reports after the same call of make_up"
+                "compensate: the reports were made at different times or by different runs, because "
+                "the ranks have replaced different draws; take all reports after the same call"
             )
         if found[self._session.setting.rank] != json.loads(json.dumps(mine)):
             raise ConfigError(
-                "make_up: this rank took or settled items after its report; report, gather the "
-                "reports of all ranks, and call make_up before you take or settle more items"
+                "compensate: this rank leased or settled items after its report; report, gather the "
+                "reports of all ranks, and call compensate before you lease or settle more items"
             )
         return found
 
