@@ -14,7 +14,7 @@ import penstock as ps
 from example_counts import examples
 from penstock.cli.settings import with_weights
 from penstock.engine.graph.recipe import describe
-from penstock.mixture_files import MixtureFile, Place, SourceEntry, Stage, lint, read_model
+from penstock.mixture_files import MixtureFile, RunPosition, SourceEntry, Stage, lint, read_model
 from penstock.mixture_files.stages import stage_schedule
 
 SOURCES = "sources: {a: {path: code}, b: {path: text}, c: {path: code/0.parquet}}\n"
@@ -102,7 +102,7 @@ def test_each_stage_has_its_weights_where_it_says(stages: list[Stage], data: st.
         )
     )
     placed = tuple(
-        Stage(s.weights, Place("samples", end), s.interpolation)
+        Stage(s.weights, RunPosition("samples", end), s.interpolation)
         for s, end in zip(stages, ends, strict=True)
     )
     own = {"a": 1.0, "b": 2.0, "c": 0.0}

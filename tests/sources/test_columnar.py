@@ -228,7 +228,7 @@ def test_a_damaged_batch_is_an_error_not_a_wrong_row(tmp_path: Path) -> None:
     path = write(tmp_path, "packed file", table().select(["id"]))
     index = columnar.index_of(pa.py_buffer(path.read_bytes()), file=True)
     body = bytearray(path.read_bytes())
-    start, stop = index.places[3]
+    start, stop = index.ranges[3]
     body[stop - 200 : stop] = bytes(200)
     path.write_bytes(bytes(body))
     source = open_files(path)
@@ -294,7 +294,7 @@ def test_index_of_reads_headers_only() -> None:
         False,
     )
     schema = ipc.open_stream(body).schema
-    for number, (start, stop) in enumerate(index.places):
+    for number, (start, stop) in enumerate(index.ranges):
         assert (
             ipc.read_record_batch(pa.py_buffer(body[start:stop]), schema)
             == table().slice(number * 300, 300).combine_chunks().to_batches()[0]
@@ -315,7 +315,7 @@ def test_index_of_takes_any_bytes() -> None:
             index = columnar.index_of(pa.py_buffer(bytes(spoiled)), file=False)
         except (ValueError, struct.error):
             continue
-        assert all(0 <= start < stop <= len(body) for start, stop in index.places)
+        assert all(0 <= start < stop <= len(body) for start, stop in index.ranges)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])

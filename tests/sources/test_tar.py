@@ -290,7 +290,7 @@ def test_keys_are_found(tmp_path: Path) -> None:
     members = some(50)
     path = write(tmp_path / "x.tar", members)
     index_lines(path)
-    file = tar_file.open_tar(path, path, columns=None, cache=None, held=tar_file.LRUCache(4))
+    file = tar_file.open_tar(path, path, columns=None, cache=None, cached=tar_file.LRUCache(4))
     assert file.find(["00049", "nothing", "00000", "00007", "00007"]) == {
         "00049": 49,
         "00000": 0,

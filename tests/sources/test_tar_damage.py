@@ -423,7 +423,7 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path)
-    file = open_tar(path, path, columns=None, cache=None, held=LRUCache(4))
+    file = open_tar(path, path, columns=None, cache=None, cached=LRUCache(4))
     assert file.find(["00003"]) == {"00003": 3}
     assert ours(path)
 

@@ -98,7 +98,9 @@ def test_letting_go_waits_for_no_store(
     whole = (tmp_path / "x.parquet").stat().st_size
     store = seams.world.store
     assert isinstance(store, Stores)
-    store.ahead([Range(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)])
+    store.prefetch(
+        [Range(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)]
+    )
     until_silent(site)
     began = time.monotonic()
     del ds

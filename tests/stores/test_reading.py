@@ -358,7 +358,7 @@ def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
             path.write_bytes(body)
             with store.looking(str(tmp_path / "cache")):
                 store.look([f"{site.url}/x.bin"])
-            store.ahead(
+            store.prefetch(
                 [Range(f"{site.url}/x.bin", 0, 100)]
             )  # forgotten when the object is read again
             assert store.read(f"{site.url}/x.bin") == body

@@ -79,10 +79,10 @@ class Proof(NamedTuple):
 
 
 def compare(
-    before: Sequence[Record], after: Sequence[Record], whole: Sequence[Record], steps: int
+    before: Sequence[Record], after: Sequence[Record], undisturbed: Sequence[Record], steps: int
 ) -> Proof:
-    """Compare a run that was killed and resumed with an undisturbed run (`whole`)."""
-    expected = {record.step: record.digest for record in whole}
+    """Compare a run that was killed and resumed with an undisturbed run (`undisturbed`)."""
+    expected = {record.step: record.digest for record in undisturbed}
     digests_by_step = {record.step: {record.digest} for record in before}
     for record in after:
         digests_by_step.setdefault(record.step, set()).add(record.digest)

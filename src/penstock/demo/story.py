@@ -85,7 +85,7 @@ class Outcome:
 
     def tell(self, console: Console) -> None:
         """Print the results."""
-        proof, (before, after, whole) = self.proof, self.settings.workers
+        proof, (before, after, undisturbed) = self.proof, self.settings.workers
         console.print()
         for kind, steps in (("DIFFERENT", proof.different), ("MISSING", proof.missing)):
             if steps:
@@ -96,7 +96,7 @@ class Outcome:
         console.print(
             f"{proof.equal} of {self.settings.steps} steps equal: {before} workers, killed at "
             f"{self.killed_at}, "
-            f"resumed from {self.resumed_from} with {after}, against {whole} workers never stopped",
+            f"resumed from {self.resumed_from} with {after}, against {undisturbed} workers never stopped",
             style="bold green" if proof.holds else "bold red",
             highlight=False,
             soft_wrap=True,
@@ -142,15 +142,15 @@ def demo(settings: Settings, console: Console) -> Outcome:
     with _board(target, settings, console) as board:
         before, saved = _run_until_killed(settings, board)
         after = _resume(settings, board, before, saved)
-        whole = _run_undisturbed(
+        undisturbed = _run_undisturbed(
             settings, board, {record.step: record.digest for record in (*before, *after)}
         )
-        proof = compare(before, after, whole, settings.steps)
+        proof = compare(before, after, undisturbed, settings.steps)
         board.say("every step equal" if proof.holds else "THE RUNS DIFFER")
     killed, resumed = before[-1].step, after[0].step - 1
-    answers = ask(target, whole, min(killed, settings.steps - 1))
+    answers = ask(target, undisturbed, min(killed, settings.steps - 1))
     samples = Counter[str]()
-    for record in whole:
+    for record in undisturbed:
         samples.update(record.samples)
     outcome = Outcome(
         proof=proof,
@@ -158,13 +158,13 @@ def demo(settings: Settings, console: Console) -> Outcome:
         killed_at=killed,
         resumed_from=resumed,
         samples=dict(samples),
-        tokens=sum(record.tokens for record in whole),
+        tokens=sum(record.tokens for record in undisturbed),
         seconds=time.monotonic() - begin,
         mixture=target.path,
         report=folder / "report.html",
         settings=settings,
     )
-    _show_results(outcome, target, whole, console)
+    _show_results(outcome, target, undisturbed, console)
     return outcome
 
 
@@ -174,10 +174,10 @@ def _board(target: Target, settings: Settings, console: Console) -> Board:
 
 
 def _show_results(
-    outcome: Outcome, target: Target, whole: Sequence[Record], console: Console
+    outcome: Outcome, target: Target, undisturbed: Sequence[Record], console: Console
 ) -> None:
     """Print the run as a picture and the answers, and write the report."""
-    last = len(whole)
+    last = len(undisturbed)
     marks = {
         outcome.killed_at: f"killed at {outcome.killed_at}, resumed from {outcome.resumed_from}"
     }
@@ -186,7 +186,7 @@ def _show_results(
         for name, exhaustion in target.exhaustion.items()
         if exhaustion.ends and exhaustion.ends < last
     }
-    run = page.course_of(target, whole, marks)
+    run = page.course_of(target, undisturbed, marks)
     page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
     delivered_tokens = np.diff(run.counts, axis=0)
     console.print("\nShare of the tokens over the run", style="bold")

@@ -67,7 +67,7 @@ _PCX = b"\x0a\x05\x01\x08"  # 8 bits; with one plane, a palette of 256 colours e
 _PALETTE = 769
 _ORIENTATION = 0x0112  # EXIF tag
 # Pillow transpositions for the EXIF orientations from 2 on.
-_TURNS = (
+_ORIENTATIONS = (
     "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
 )
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -207,7 +207,7 @@ def _transposition(data: bytes) -> Any:
     with open_image(io.BytesIO(data)) as image:
         turned = image.format == "TIFF"  # Pillow rotates it while decoding
         orientation = None if turned else image.getexif().get(_ORIENTATION)
-    turns = dict(enumerate(_TURNS, 2))
+    turns = dict(enumerate(_ORIENTATIONS, 2))
     return _pillow().Transpose[turns[orientation]] if orientation in turns else None
 
 

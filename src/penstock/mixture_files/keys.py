@@ -35,7 +35,7 @@ from .kinds import (
     Text,
     format_node,
 )
-from .model import PARTS, Place
+from .model import PARTS, RunPosition
 from .reading import Node, Notes
 
 COUNT = Number(whole=True, least=0, most=MAX_POSITION)
@@ -295,10 +295,10 @@ class Position:
         if isinstance(node.value, dict):
             position = UNTIL.read(node, at, notes)
             if len(position) == 1:
-                return Place(*next(iter(position.items())))
+                return RunPosition(*next(iter(position.items())))
         elif isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
             if 0 < (percent := float(node.value.rstrip(" %"))) <= 100:
-                return Place("percent", percent)
+                return RunPosition("percent", percent)
         notes.error(
             node,
             at,

@@ -22,7 +22,7 @@ SHARES = ("weight", "tokens", "epochs")
 _RUN = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
 Part: TypeAlias = Literal["train", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Where = Mapping[str, Any]
+Selection = Mapping[str, Any]
 """Column -> a tuple of allowed values, or a range (min, max, above, below, not)."""
 
 
@@ -81,7 +81,7 @@ class Batching:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPosition:
     """A position in the run: a number of "samples", "tokens" or "steps", or "percent"."""
 
     unit: Clock | Literal["percent"]
@@ -93,7 +93,7 @@ class Stage:
     """A part of the run: weights of groups and sources, its end, and the interpolation."""
 
     weights: Mapping[str, float] = field(default_factory=dict[str, float])
-    until: Place | None = None
+    until: RunPosition | None = None
     interpolation: Interpolation = "step"
     name: str | None = None
 
@@ -119,7 +119,7 @@ class SourceEntry:
     dtype: TokenType | None = None
     eos: int | None = None
     split: str | Splitting | None = None
-    where: Where | None = None
+    where: Selection | None = None
     slice: tuple[int | str | None, ...] | None = None
     """Bounds as in Python, or percentages such as `80%`."""
     shuffle: Shuffling | None = None

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ..errors import ConfigError
 from ..schedule import Clock, Interpolation, Schedule
-from .model import MixtureFile, Place
+from .model import MixtureFile, RunPosition
 
 Weights = Mapping[str, float]
 
@@ -69,7 +69,7 @@ def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, 
     steps_in, size = model.per_step
     places = [stage.until for stage in model.stages]
     if places[-1] is None and run is not None:
-        places[-1] = Place("percent", 100)
+        places[-1] = RunPosition("percent", 100)
     counted = {
         place: _in_samples_or_tokens(place, (steps_in, size), run)
         for place in places
@@ -89,7 +89,7 @@ def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, 
 
 
 def _in_samples_or_tokens(
-    place: Place, step: tuple[str, int], run: tuple[str, int] | None
+    place: RunPosition, step: tuple[str, int], run: tuple[str, int] | None
 ) -> tuple[str, int]:
     """Convert a position to samples or tokens."""
     if place.unit == "steps":

@@ -165,7 +165,7 @@ class _Identities:
     def of(self, leaf: Leaf, rows: Ints) -> tuple[Ints, Words]:
         """Return the rows that have an identity, and the identities."""
         if self.by == "place":
-            return rows, self._places(leaf, rows)
+            return rows, self._file_rows(leaf, rows)
         if self.by == "content":
             read = (_digests(values) for _, values in _read(leaf, rows))
             return rows, np.concatenate([np.zeros(0, np.uint64), *read])
@@ -183,7 +183,7 @@ class _Identities:
             [key_of(names[position] or "") for position in present], np.uint64
         )
 
-    def _places(self, leaf: Leaf, rows: Ints) -> Words:
+    def _file_rows(self, leaf: Leaf, rows: Ints) -> Words:
         source = row_files_of(leaf.source)
         if source is None:
             raise ConfigError(

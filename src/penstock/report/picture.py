@@ -192,7 +192,7 @@ def shade(colour: str, number: int, count: int) -> str:
 def _labels(
     axes: Any,
     x: int,
-    places: Floats,
+    positions: Floats,
     labels: Sequence[str],
     colours: Sequence[str],
     gap: float,
@@ -200,7 +200,7 @@ def _labels(
 ) -> None:
     """Write labels at the right edge; move them apart if they overlap."""
     for label, y, colour in zip(
-        labels, spread_labels(places, gap, top).tolist(), colours, strict=True
+        labels, spread_labels(positions, gap, top).tolist(), colours, strict=True
     ):
         axes.annotate(
             label,
@@ -215,7 +215,7 @@ def _labels(
         )
 
 
-def spread_labels(places: Floats, gap: float, top: float) -> Floats:
+def spread_labels(positions: Floats, gap: float, top: float) -> Floats:
     """Return positions at least `gap` apart and at most `top`, close to the given ones.
 
     >>> spread_labels(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
@@ -223,10 +223,10 @@ def spread_labels(places: Floats, gap: float, top: float) -> Floats:
     >>> spread_labels(np.array([1.0, 0.98]), 0.1, 1.0).tolist()
     [1.0, 0.9]
     """
-    order = np.argsort(places, kind="stable")
-    steps = np.arange(len(places)) * gap
-    raised = np.maximum.accumulate(places[order] - steps) + steps
-    result = np.empty_like(places)
+    order = np.argsort(positions, kind="stable")
+    steps = np.arange(len(positions)) * gap
+    raised = np.maximum.accumulate(positions[order] - steps) + steps
+    result = np.empty_like(positions)
     result[order] = np.minimum(raised, top - steps[::-1])
     return result
 

@@ -31,7 +31,7 @@ from .opener import SUMMED, Opener, require_same_columns
 from .paths import TABLES, TokenType, find, one_format, prefetch_stats
 from .plugins import plugin_format
 from .saved_dataset import is_saved_dataset, read_saved, token_column
-from .select import Selected, Where, select
+from .select import Selected, Selection, select
 from .sizes import lengths_of
 from .tokens import Ids, is_cache, lengths_of_files, open_cache, require_same_dtype
 from .unify import Tabular, Unified, has_schema
@@ -67,7 +67,7 @@ def open_files(
     cache: str | Path | None = None,
     lengths: str | Counts | None = None,
     split: str | None = None,
-    where: Where | None = None,
+    where: Selection | None = None,
     dtype: TokenType | None = None,
     eos: int | None = None,
 ) -> Chain | Selected:
@@ -133,7 +133,7 @@ def _open_any(
     cache: str | Path | None,
     lengths: str | Counts | None,
     split: str | None,
-    where: Where | None,
+    where: Selection | None,
     dtype: TokenType | None,
     eos: int | None,
 ) -> Chain | Selected:
@@ -188,7 +188,7 @@ def _open(
     cache: str | Path | None,
     lengths: str | Counts | None,
     split: str | None,
-    where: Where | None,
+    where: Selection | None,
     ids: Ids,
 ) -> Chain | Selected:
     if columns is not None and (
@@ -292,7 +292,7 @@ def _files(
         file = opener_of_many._replace(types=types())(path, offsets)
         first_file[:] = first_file or [file]
         if isinstance(file, Tabular):
-            unified.add(file.own, path)
+            unified.add(file.file_schema, path)
             return file
         if kind == "tokens":
             require_same_dtype(file, first_file[0], paths[0], path)
@@ -312,7 +312,7 @@ def _files(
 
     if len(paths) < catalog.MANY:
         with Progress("open files", len(paths), "files") as progress:
-            opener.ahead(paths)
+            opener.prefetch(paths)
             files = [open_(path) for path in progress.each(paths)]
         if (schema := settled()) is not None:
             final_opener = reader._replace(types=types(), columns=schema.names, schema=schema)
@@ -322,7 +322,7 @@ def _files(
             ]
         return files, outline_of(files, paths)
     facts = catalog.load(
-        paths, opener.catalog_kind(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild
+        paths, opener.catalog_kind(), opener.cache, open_, settled, opener.prefetch, rebuild=rebuild
     )
     if kind in TABLES and opener.bare is None:
         columns = facts.columns

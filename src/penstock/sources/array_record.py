@@ -54,9 +54,9 @@ class ArrayRecord:
             return rows
 
     def _reader(self) -> Any:
-        return self._shared.files.get(("array_record", self._path), self._opened)
+        return self._shared.files.get(("array_record", self._path), self._open)
 
-    def _opened(self) -> tuple[int, Any]:
+    def _open(self) -> tuple[int, Any]:
         try:
             module: Any = importlib.import_module("array_record.python.array_record_module")
         except ModuleNotFoundError:

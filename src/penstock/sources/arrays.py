@@ -96,7 +96,7 @@ class Arrays:
             )
         self._rows = next(iter(rows.values()))
         incomplete = next((name for name in self.columns if arrays[name].missing), None)
-        if incomplete is not None and shared.files.once("chunks"):
+        if incomplete is not None and shared.files.is_first("chunks"):
             array = arrays[incomplete]
             warnings.warn(
                 f"{path}, {incomplete}: {array.missing:,} of {array.chunks:,} chunks are missing "

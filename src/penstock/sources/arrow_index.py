@@ -26,7 +26,7 @@ class Body(NamedTuple):
 class Index(NamedTuple):
     """The record batches of an Arrow file: byte ranges, rows, and properties of their messages."""
 
-    places: list[tuple[int, int]]
+    ranges: list[tuple[int, int]]
     sizes: list[int]
     compressed: bool
     dictionaries: bool
@@ -92,7 +92,7 @@ def _from_footer(view: memoryview) -> Index:
         if offset < stop:
             raise ValueError(f"the batch at byte {offset} overlaps another one")
         index, stop = _message(view, index, offset, offset + prefix, header - prefix)
-        if stop != offset + header + body or len(index.sizes) != len(index.places):
+        if stop != offset + header + body or len(index.sizes) != len(index.ranges):
             raise ValueError(f"the batch at byte {offset} differs from its footer entry")
     return _require_rows(index)
 
@@ -124,7 +124,7 @@ def _message(
     if kind == 3:
         slot = _slot(header, message, 2)
         batch = slot + struct.unpack_from("<I", header, slot)[0]
-        index.places.append((offset, stop))
+        index.ranges.append((offset, stop))
         index.bodies.append(Body(begin + length, stop, begin, batch))
         index.sizes.append(_field(header, batch, 0, "<q"))
         nodes = _vector(header, batch, 1)

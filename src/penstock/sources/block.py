@@ -120,9 +120,9 @@ class Form:
 
 
 class Block(Columnar):
-    """Some rows of one record batch, in its order or at `places`.
+    """Some rows of one record batch, in its order or at `positions`.
 
-    With `views` their arrays share the memory of the batch, see `rows_of`. Rows at `places` are taken
+    With `views` their arrays share the memory of the batch, see `rows_of`. Rows at `positions` are taken
     from the batch on access, usually by a slice that lies within one of them.
     """
 
@@ -132,10 +132,10 @@ class Block(Columnar):
         views: bool,
         form: Form,
         rows: list[dict[str, Any]] | None = None,
-        places: Ints | None = None,
+        positions: Ints | None = None,
     ) -> None:
         self.views, self.form = views, form
-        self._batch, self._rows, self._places = batch, rows, places
+        self._batch, self._rows, self._positions = batch, rows, positions
 
     @classmethod
     def of(cls, batch: Any, views: bool, form: Form) -> Block:
@@ -160,14 +160,14 @@ class Block(Columnar):
     @property
     def batch(self) -> Any:
         """The rows as a record batch without other rows."""
-        if self._places is not None:
-            self._batch, self._places = _take_rows(self._batch, self._places), None
+        if self._positions is not None:
+            self._batch, self._positions = _take_rows(self._batch, self._positions), None
         elif isinstance(self._batch, import_arrow().Table):
             self._batch = join_batches([self._batch])
         return self._batch
 
     def __len__(self) -> int:
-        return self._batch.num_rows if self._places is None else len(self._places)
+        return self._batch.num_rows if self._positions is None else len(self._positions)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows())
@@ -179,8 +179,8 @@ class Block(Columnar):
         if step != 1:
             return self.rows()[index]
         rows = None if self._rows is None else self._rows[index]
-        if self._places is not None:
-            return Block(self._batch, self.views, self.form, rows, self._places[index])
+        if self._positions is not None:
+            return Block(self._batch, self.views, self.form, rows, self._positions[index])
         return Block(self._batch.slice(start, max(stop - start, 0)), self.views, self.form, rows)
 
     @property
@@ -228,7 +228,9 @@ def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]
     """Join rows that were read in parts; `order` contains the position of each."""
     blocks = [part for part in parts if isinstance(part, Block)]
     try:
-        if len(blocks) == len(parts) and (batches := _alike([block.batch for block in blocks])):
+        if len(blocks) == len(parts) and (
+            batches := _with_one_schema([block.batch for block in blocks])
+        ):
             table = join_batches(batches)
             if isinstance(table, import_arrow().RecordBatch):
                 form = (
@@ -246,7 +248,7 @@ def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]
     return ordered
 
 
-def _alike(batches: list[Any]) -> list[Any]:
+def _with_one_schema(batches: list[Any]) -> list[Any]:
     """Return record batches cast to one schema if only their storage differs, else `[]`."""
     pa, first = import_arrow(), batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):

@@ -142,7 +142,7 @@ def load(
     cache: str | Path | None,
     open_: Open,
     settled: Callable[[], Any],
-    ahead: Callable[[Sequence[Path]], None],
+    prefetch: Callable[[Sequence[Path]], None],
     *,
     rebuild: bool = False,
 ) -> Catalog:
@@ -154,7 +154,7 @@ def load(
         cache: Cache folder.
         open_: Opens one file.
         settled: Returns the common Arrow schema of the opened files, if they need one.
-        ahead: Prefetches the heads of files.
+        prefetch: Prefetches the heads of files.
         rebuild: Build the catalog again.
     """
     key_path = _key_path(paths, kind)
@@ -173,7 +173,7 @@ def load(
         if catalog is None or changed:
             previous, catalog = (
                 catalog,
-                _build(paths, target, look, kind.small, open_, settled, ahead),
+                _build(paths, target, look, kind.small, open_, settled, prefetch),
             )
             if previous is not None and not previous.holds_same(catalog):
                 sidecar.log_changed(*changed)
@@ -240,7 +240,7 @@ def _build(
     has_offsets: bool,
     open_: Open,
     settled: Callable[[], Any],
-    ahead: Callable[[Sequence[Path]], None],
+    prefetch: Callable[[Sequence[Path]], None],
 ) -> Catalog:
     stats = [sidecar.stat(path) for path in paths]
     columns: list[str] | None = None
@@ -250,7 +250,7 @@ def _build(
         for number, path in enumerate(progress.each(paths)):
             version = stats[number]
             if number % MANY == 0:
-                ahead(paths[number : number + 2 * MANY])
+                prefetch(paths[number : number + 2 * MANY])
             file_marks = np.zeros(0, np.uint32)
             if has_offsets and holds(path, version.size):
                 offsets, sums = offsets_of(path, version)

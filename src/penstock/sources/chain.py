@@ -233,7 +233,7 @@ class Chain:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`, visiting each file once."""
-        self.ahead(indices, now=True)
+        self.prefetch(indices, now=True)
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
@@ -266,7 +266,7 @@ class Chain:
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, as columns if the format has columns."""
-        self.ahead(indices, now=True)
+        self.prefetch(indices, now=True)
         if len(self.files) == 1:
             return self._blocks(0, indices)
         parts = self._starts.searchsorted(indices, "right") - 1
@@ -291,7 +291,7 @@ class Chain:
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
 
-    def foresees(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: Reach, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them.
 
         Processes share prefetched bytes only through a cache on disk.
@@ -303,7 +303,7 @@ class Chain:
             return 0
         return max(1, _PREFETCHED * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
-    def ahead(self, indices: Ints, /, now: bool = False) -> bool:
+    def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
         """Prefetch the bytes of rows that are read soon, or `now`; return false if full."""
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
@@ -314,7 +314,7 @@ class Chain:
             file = cast(object, self.files[part])
             if isinstance(file, Ranged):
                 ranges += file.ranges(indices[parts == part] - self._starts[part])
-        return store.ahead(ranges, now)
+        return store.prefetch(ranges, now)
 
     def spans(self, indices: Ints, /) -> Spans | None:
         """Return the rows at `indices` as spans of token files, or `None` for other rows."""

@@ -83,8 +83,8 @@ class Parquet(OfColumns):
         self._compare_footer()
         footer, sizes, group = footer_of(path)
         names = _select_columns(footer.names, columns, path, some or schema is not None)
-        self.own: Any = import_arrow().schema([footer.field(name) for name in names])
-        self._conform = Conform(self.own, schema, path)
+        self.file_schema: Any = import_arrow().schema([footer.field(name) for name in names])
+        self._conform = Conform(self.file_schema, schema, path)
         self.columns = self._conform.schema.names
         self.types = kinds_of(self._conform.schema, self.columns)
         self._form = Form(self._conform.schema)
@@ -312,7 +312,7 @@ class Arrow(OfColumns):
         with _named_errors(self._origin):
             buffer = self._mapped()
             self._is_file = bytes(memoryview(buffer)[:6]) == b"ARROW1"
-            reader = self._opened(buffer)
+            reader = self._open(buffer)
             self._schema: Any = reader.schema
             names: list[str] = self._schema.names
             index = index_of(buffer, file=self._is_file)
@@ -323,13 +323,15 @@ class Arrow(OfColumns):
                     "its footer does not match its batches: it is damaged", where=str(self._origin)
                 )
         chosen = _select_columns(names, columns, self._origin, some or schema is not None)
-        self.own: Any = import_arrow().schema([self._schema.field(name) for name in chosen])
-        self._conform = Conform(self.own, schema, self._origin)
+        self.file_schema: Any = import_arrow().schema([self._schema.field(name) for name in chosen])
+        self._conform = Conform(self.file_schema, schema, self._origin)
         self.columns = self._conform.schema.names
         self.types = kinds_of(self._conform.schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
         self._form = Form(self._conform.schema)
-        self._gather = ArrowTake(self._conform.schema, len(index.sizes), self._mapped, self._held)
+        self._gather = ArrowTake(
+            self._conform.schema, len(index.sizes), self._mapped, self._decoded_batch
+        )
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -346,7 +348,7 @@ class Arrow(OfColumns):
             return of_batches(
                 self._starts,
                 indices,
-                self._held,
+                self._decoded_batch,
                 self._form,
                 views=not self._index.compressed,
                 few=take_few,
@@ -359,7 +361,7 @@ class Arrow(OfColumns):
             return self._shared.decoded.get((self._path, name), lambda: (_MAPPED, self._flat(name)))
 
     def _flat(self, name: str) -> list[npt.NDArray[Any]]:
-        batches = map(self._held, range(len(self._index.sizes)))
+        batches = map(self._decoded_batch, range(len(self._index.sizes)))
         return [batch.column(name).flatten().to_numpy(zero_copy_only=False) for batch in batches]
 
     def column(self, name: str, /) -> Iterator[Any]:
@@ -370,14 +372,14 @@ class Arrow(OfColumns):
                 return
             _select_columns(self._schema.names, [name], self._origin)
             self._data.compare(0, self._stat.size, memoryview(self._mapped()))
-            for batch in self._opened(self._mapped()) if not self._is_file else self._batches():
+            for batch in self._open(self._mapped()) if not self._is_file else self._batches():
                 yield self._conform.column(name, batch.column(name), len(batch))
 
     def _batches(self) -> Iterator[Any]:
-        reader = self._opened(self._mapped())
+        reader = self._open(self._mapped())
         yield from map(reader.get_batch, range(reader.num_record_batches))
 
-    def _held(self, number: int) -> Any:
+    def _decoded_batch(self, number: int) -> Any:
         return self._shared.decoded.get((self._path, number), lambda: self._batch(number))
 
     def _mapped(self) -> Any:
@@ -389,24 +391,24 @@ class Arrow(OfColumns):
         sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         return 1, buffer
 
-    def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
+    def _open(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
         ipc: Any = import_arrow("pyarrow.ipc")
         options = ipc.IpcReadOptions(included_fields=fields)
         return (ipc.open_file if self._is_file else ipc.open_stream)(buffer, options=options)
 
     def _batch(self, number: int) -> tuple[int, Any]:
         buffer, index, schema = self._mapped(), self._index, self._schema
-        self._data.compare(*index.places[number], memoryview(buffer))
+        self._data.compare(*index.ranges[number], memoryview(buffer))
         if index.compressed:
             require_plausible(memoryview(buffer), *index.bodies[number])
         if self._is_file and (index.compressed or index.dictionaries):
             fields = sorted(schema.names.index(column) for column in self._conform.names)
-            batch = self._opened(buffer, fields).get_batch(number)
+            batch = self._open(buffer, fields).get_batch(number)
         elif index.dictionaries:
             batches = self._shared.decoded.get(self._path, lambda: self._all(buffer))
             batch = batches[number]
         else:
-            start, stop = index.places[number]
+            start, stop = index.ranges[number]
             batch = import_arrow("pyarrow.ipc").read_record_batch(
                 buffer.slice(start, stop - start), schema
             )
@@ -426,7 +428,7 @@ class Arrow(OfColumns):
     def _all(self, buffer: Any) -> tuple[int, Any]:
         for body in self._index.bodies if self._index.compressed else []:
             require_plausible(memoryview(buffer), *body)
-        batches = list(self._opened(buffer))
+        batches = list(self._open(buffer))
         return sum(
             batch.get_total_buffer_size() for batch in batches
         ) if self._index.compressed else _MAPPED, batches

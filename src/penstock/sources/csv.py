@@ -29,7 +29,7 @@ _TAIL = 64 << 10
 _BLOCK = 1 << 20  # bytes that are parsed together
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
 _EXACT = 1 << 53  # doubles represent all integers up to here
-_WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of integers that doubles may round
+_LONG_INTEGER = re.compile("[+-]?[0-9]{16,300}")  # digits of integers that doubles may round
 _BAD = re.compile(
     r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
 )
@@ -170,7 +170,7 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
             wider = match and (
                 _kind(match[3]) if match[2] == "null" else _WIDER.get(match[2], "string")
             )
-            if match and match[2] == "int64" and _WHOLE.fullmatch(match[3]):
+            if match and match[2] == "int64" and _LONG_INTEGER.fullmatch(match[3]):
                 wider = "string"  # more than 64 bits
             if match is None or match[2] == "string":
                 raise
@@ -228,7 +228,9 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
         for batch in reader:
             for name in names - rounded:
                 column = batch.column(name)
-                digits = column.filter(pc.match_substring_regex(column, f"^{_WHOLE.pattern}$"))
+                digits = column.filter(
+                    pc.match_substring_regex(column, f"^{_LONG_INTEGER.pattern}$")
+                )
                 if any(int(float(text)) != int(text) for text in digits.to_pylist()):
                     rounded.add(name)
     return rounded

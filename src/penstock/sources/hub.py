@@ -18,9 +18,9 @@ _LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")
 """Iterables that only read, so that their shards can be read separately."""
 
 
-def is_stream(thing: Any) -> bool:
+def is_stream(value: Any) -> bool:
     """Return whether a value is a `datasets.IterableDataset`, without importing that library."""
-    classes = (cls for cls in type(thing).__mro__ if cls.__module__.startswith("datasets."))
+    classes = (cls for cls in type(value).__mro__ if cls.__module__.startswith("datasets."))
     return any(cls.__name__ == "IterableDataset" for cls in classes)
 
 
@@ -154,37 +154,37 @@ def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
 _ENTRIES = 64  # entries of a list that identify it
 
 
-def _identity(thing: Any) -> Any:
+def _identity(value: Any) -> Any:
     """Return the identity of a Hugging Face stream.
 
     It contains the steps with their numbers and generator states, and some rows or file names.
     """
-    kind = type(cast(object, thing))
-    if isinstance(thing, str):
-        return thing.split("/")[-2:]
-    if isinstance(thing, bool | int | float | None):
-        return thing
-    if isinstance(thing, np.random.Generator):
-        return thing.bit_generator.state
-    if isinstance(thing, dict):
-        return {str(name): _identity(part) for name, part in cast("dict[Any, Any]", thing).items()}
-    if isinstance(thing, list | tuple):
-        items = cast("Sequence[Any]", thing)
+    kind = type(cast(object, value))
+    if isinstance(value, str):
+        return value.split("/")[-2:]
+    if isinstance(value, bool | int | float | None):
+        return value
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, dict):
+        return {str(name): _identity(part) for name, part in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
         return [
             len(items),
             *(_identity(items[index]) for index in fixed_sample(len(items), _ENTRIES).tolist()),
         ]
     if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
-        return [len(thing), row_digests(described_rows(thing), len(thing))]
+        return [len(value), row_digests(described_rows(value), len(value))]
     if kind.__module__.startswith("datasets.iterable_dataset"):
-        attributes = cast("dict[str, Any]", vars(thing))
+        attributes = cast("dict[str, Any]", vars(value))
         return [
             kind.__name__,
             _identity(
                 {name: part for name, part in attributes.items() if not name.startswith("_")}
             ),
         ]
-    return [kind.__qualname__, getattr(thing, "__qualname__", "")]
+    return [kind.__qualname__, getattr(value, "__qualname__", "")]
 
 
 def _opaque(iterable: Any) -> bool:

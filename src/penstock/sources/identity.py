@@ -30,7 +30,7 @@ from . import sidecar
 from .cached_facts import cached_fact
 from .values import Speller
 
-WHOLE = 256 << 20
+MAX_HASHED = 256 << 20
 """Largest data in memory, in bytes, that is hashed in full; of larger data blocks are hashed."""
 
 UNKNOWN = "-"
@@ -39,7 +39,7 @@ UNKNOWN = "-"
 _BLOCK = 1 << 20
 _BLOCKS = 64
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
-_PLACES, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
+_STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
 _ITEMS = 1 << 10
 _SAMPLED = 8  # rows to hash of a source whose rows may be costly
 _VERSION = 2
@@ -132,7 +132,7 @@ def _array(digest: _Hash, array: npt.NDArray[Any]) -> None:
     digest.add(f"{_layout(array.dtype)}{array.shape}".encode())
     if array.dtype.hasobject or _has_long_doubles(array.dtype):
         return _items(digest, array.reshape(-1).tolist())
-    if array.nbytes <= WHOLE or not array.ndim:
+    if array.nbytes <= MAX_HASHED or not array.ndim:
         return digest.add(_bytes(array))
     rows = max(1, _BLOCK * len(array) // array.nbytes)
     for start in fixed_sample(len(array), _BLOCKS).tolist():
@@ -173,7 +173,7 @@ def _items(digest: _Hash, items: Sequence[Any]) -> None:
         ).encode()
     )
     for start in range(0, len(items), _ITEMS):
-        if digest.size + speller.cost > WHOLE:
+        if digest.size + speller.cost > MAX_HASHED:
             numbers = fixed_sample(len(items) - start, _BLOCKS) + start
             return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
         digest.add(speller.spelled(items[start : start + _ITEMS]))
@@ -209,7 +209,7 @@ def fixed_sample(n: int, count: int) -> Ints:
 def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
     """Return the digest of 64 rows out of `n`; an unreadable row counts by its error type."""
     digest = _Hash()
-    starts = fixed_sample(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
+    starts = fixed_sample(max(1, n - _NEIGHBOURS + 1), _STARTS).tolist()
     with Progress("read rows to know the data by", len(starts)) as progress:
         for start in progress.each(starts):
             for row in range(start, min(n, start + _NEIGHBOURS)):

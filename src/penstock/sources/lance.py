@@ -51,9 +51,9 @@ class Lance(OfColumns):
                 return of_batch(join_batches([table]), None, Form(table.schema), views=True)
 
     def _dataset(self) -> Any:
-        return self._shared.files.get(("lance", self._path), self._opened)
+        return self._shared.files.get(("lance", self._path), self._open)
 
-    def _opened(self) -> tuple[int, Any]:
+    def _open(self) -> tuple[int, Any]:
         try:
             module: Any = importlib.import_module("lance")
         except ModuleNotFoundError:

@@ -30,7 +30,9 @@ MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
 _CHUNK = 4 << 20  # bytes per read of a pass; with less, threads mostly wait for each other
-_TURN = 32  # largest number of chunks per task; with fewer, threads mostly wait for the collector
+_CHUNKS_PER_TASK = (
+    32  # largest number of chunks per task; with fewer, threads mostly wait for the collector
+)
 _FEW = 16  # largest number of lines with leading white space that are examined one by one
 _LARGE = 32 << 20  # smallest file, in bytes, for which threads are faster
 
@@ -124,7 +126,7 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     """Yield the pieces of a file in order, read ahead by threads."""
     starts, workers = range(0, size, _CHUNK), count_cores()
     keep_memory()  # otherwise a piece takes four times as long
-    per_task = max(1, min(_TURN, len(starts) // (8 * workers)))
+    per_task = max(1, min(_CHUNKS_PER_TASK, len(starts) // (8 * workers)))
     tasks = (
         partial(_read_pieces, path, starts[first : first + per_task], size)
         for first in range(0, len(starts), per_task)

@@ -59,15 +59,15 @@ class LRUCache:
         if entry is not None:
             self._used -= entry[0]
 
-    def once(self, name: str) -> bool:
+    def is_first(self, name: str) -> bool:
         """Return whether this is the first call with this name, for example to warn once.
 
         >>> cache = LRUCache(limit=2)
-        >>> cache.once("said"), cache.once("said")
+        >>> cache.is_first("said"), cache.is_first("said")
         (True, False)
         """
         marker = (0, object())
-        return self._values.setdefault(("once", name), marker) is marker
+        return self._values.setdefault(("first", name), marker) is marker
 
     def holds(self, key: Any) -> bool:
         """Return whether the cache contains the key."""

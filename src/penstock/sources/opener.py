@@ -65,11 +65,11 @@ class Opener(NamedTuple):
             small=self.kind in ("jsonl", "text"),
         )
 
-    def ahead(self, paths: Sequence[Path]) -> None:
+    def prefetch(self, paths: Sequence[Path]) -> None:
         """Prefetch the heads of remote files that are opened next."""
         store = seams.world.store
         if self.kind in _HEADED and isinstance(store, Stores):
-            store.ahead(
+            store.prefetch(
                 [Range(str(path), 0, checksummed.HEAD) for path in paths if is_remote(path)]
             )
 
@@ -145,14 +145,14 @@ class Opener(NamedTuple):
         if kind == "tar":
             if not (own or rebuild) and plain == path:
                 return tar_file.open_indexed(
-                    path, columns=columns, cache=cache, held=shared.decoded, data=data
+                    path, columns=columns, cache=cache, cached=shared.decoded, data=data
                 )
             return tar_file.open_tar(
                 plain,
                 path,
                 columns=columns,
                 cache=cache,
-                held=shared.decoded,
+                cached=shared.decoded,
                 rebuild=rebuild,
                 data=data,
             )

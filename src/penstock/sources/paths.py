@@ -362,14 +362,14 @@ def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Ent
 
 def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
     path = listed_location(entry.path)
-    if entry.file or entry.odd or not path.is_dir():
+    if entry.file or entry.special or not path.is_dir():
         yield from ((path.as_posix(), 0, file) for file in _files([entry]))
         return
     if matches := list(_file_or_dataset(entry, files)):
         yield from matches
         return
     entries = _inside(path)
-    subfolders = [Path(file.path).name for file in entries if not file.file and not file.odd]
+    subfolders = [Path(file.path).name for file in entries if not file.file and not file.special]
     try:
         data = _data_of(
             [file for file in entries if format_of(listed_location(file.path))],
@@ -505,9 +505,9 @@ def _require_regular(entries: Iterable[Entry]) -> list[Entry]:
     Skipping it would change the order of all samples.
     """
     entries = list(entries)
-    if irregular := next((entry for entry in entries if entry.odd), None):
+    if irregular := next((entry for entry in entries if entry.special), None):
         raise ConfigError(
-            f"{irregular.path!r} is {irregular.odd}, no file: remove it, or name the files so that "
+            f"{irregular.path!r} is {irregular.special}, no file: remove it, or name the files so that "
             "they do not include it"
         )
     return entries

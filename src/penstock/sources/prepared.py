@@ -92,11 +92,11 @@ class Prepared:
             return self._with_expected_count(
                 shard,
                 open_indexed(
-                    path, columns=columns, cache=cache, held=index_cache, shard=shard, data=data
+                    path, columns=columns, cache=cache, cached=index_cache, shard=shard, data=data
                 ),
             )
         file = open_tar(
-            path, path, columns=columns, cache=cache, held=index_cache, shard=shard, data=data
+            path, path, columns=columns, cache=cache, cached=index_cache, shard=shard, data=data
         )
         self._with_expected_count(shard, file)
         rows_by_key = file.find(sorted(keys))

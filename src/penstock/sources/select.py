@@ -30,7 +30,7 @@ from .rows import import_arrow
 from .sizes import ColumnFile
 
 Mask = npt.NDArray[np.bool_]
-Where = Mapping[str, Any]
+Selection = Mapping[str, Any]
 """Maps a column to a value, a list of values, or a range.
 
 A range is a mapping with the keys `min`, `max`, `above`, `below`, `not` and `hash`.
@@ -46,7 +46,7 @@ _CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 class Selected:
     """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
 
-    def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
+    def __init__(self, chain: Chain, rows: Ints, where: Selection) -> None:
         self.name = chain.name
         self.asked: OpenArguments | None = None
         self.as_columns = False
@@ -100,13 +100,13 @@ class Selected:
         """Return the number of the file of each row, and the index of the row in that file."""
         return self._chain.file_rows(self._rows[indices])
 
-    def foresees(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: Reach, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them."""
-        return self._chain.foresees(reach)
+        return self._chain.prefetch_capacity(reach)
 
-    def ahead(self, indices: Ints, /) -> bool:
+    def prefetch(self, indices: Ints, /) -> bool:
         """Prefetch the bytes of rows that are read soon; return false if the buffer is full."""
-        return self._chain.ahead(self._rows[indices])
+        return self._chain.prefetch(self._rows[indices])
 
     def lengths(self) -> Sizes | None:
         """Return the sizes of these rows, or `None` if those of the files are unknown."""
@@ -138,7 +138,7 @@ class Selected:
         }
 
 
-def normal(where: Where) -> dict[str, Any]:
+def normal(where: Selection) -> dict[str, Any]:
     """Normalize a selection: each condition becomes a list of values or a range.
 
     >>> normal({"lang": "python", "stars": {"min": 10, "not": 11}})
@@ -199,7 +199,7 @@ def select(
     chain: Chain,
     files: Sequence[File],
     paths: Sequence[Path],
-    where: Where,
+    where: Selection,
     cache: str | Path | None,
 ) -> Selected:
     """Return the rows of a source that match a selection.
@@ -238,7 +238,7 @@ def _raise_missing_column(column: str, files: Sequence[File], paths: Sequence[Pa
 
 
 def _selected_rows(
-    file: File, path: Path, where: Where, cache: str | Path | None
+    file: File, path: Path, where: Selection, cache: str | Path | None
 ) -> tuple[Ints, Ints]:
     """Return how many rows of a file have each column (by name), and the matching rows; cached.
 

@@ -367,9 +367,9 @@ def damage_error(path: Path, data: Path) -> DataError:
     )
 
 
-def note_change(places: Sequence[Path], kind: int, data: Path, total: int, body: bytes) -> None:
+def note_change(paths: Sequence[Path], kind: int, data: Path, total: int, body: bytes) -> None:
     """Log that the data changed, if the first existing sidecar of these has another body."""
-    for path in places:
+    for path in paths:
         if path.exists():
             with convert_storage_errors(path):
                 stamp = decode(seams.world.store.read(str(path), 0, HEADER))

@@ -50,9 +50,9 @@ class Tar:
             data,
         )
         self._stat, self._far = sidecar.stat(path), is_remote(path)
-        places = self._places()
+        places = self._layout()
         self._rows = len(places.digests)
-        if (row := first_merged(places)) is not None and cache.once(MERGED):
+        if (row := first_merged(places)) is not None and cache.is_first(MERGED):
             kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
             warn_of_merged(str(origin), places.key(row), [places.names[kind] for kind in kinds])
 
@@ -83,7 +83,7 @@ class Tar:
 
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """Return the index of each of these keys that the archive contains."""
-        unique, places = list(dict.fromkeys(keys)), self._places()
+        unique, places = list(dict.fromkeys(keys)), self._layout()
         order = np.argsort(places.digests)
         key_digests = tar_index.digest_keys(unique)
         rows: dict[str, int] = {}
@@ -100,7 +100,7 @@ class Tar:
                     rows[key] = row
         return rows
 
-    def _places(self) -> TarIndex:
+    def _layout(self) -> TarIndex:
         """Return the content of the index."""
         return self._cache.get(self._index, self._load)
 
@@ -113,7 +113,7 @@ class Tar:
 
     def _samples(self, rows: Ints) -> list[Any]:
         """Return samples in archive order."""
-        places = self._places()
+        places = self._layout()
         members, counts = self._selected(rows)
         bodies, names, kinds = self._parts(members), places.names, places.kinds[members].tolist()
         shard, samples, first = self.shard, list[Any](), 0
@@ -127,7 +127,7 @@ class Tar:
 
     def _selected(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the selected members of these samples, and their number per sample."""
-        places = self._places()
+        places = self._layout()
         members, counts = places.members(rows)
         if self.columns is None:
             return members, counts
@@ -146,7 +146,7 @@ class Tar:
         return members[is_selected], selected_counts
 
     def _near(self, members: Ints) -> tuple[Ints, Ints, Ints]:
-        places = self._places()
+        places = self._layout()
         starts, sizes = places.data[members], places.sizes[members]
         if self._far or self._data.known():
             return group_reads(starts, sizes, gap_of(self._path), _BLOCK, _BLOCK)
@@ -160,7 +160,7 @@ class Tar:
         bodies = self._data.many(lows.tolist(), (highs - lows).tolist())
         if len(lows) == len(members):
             return bodies
-        places = self._places()
+        places = self._layout()
         first, starts, sizes, parts = (
             0,
             places.data[members].tolist(),
@@ -207,7 +207,7 @@ def open_tar(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: LRUCache,
+    cached: LRUCache,
     shard: str = "",
     rebuild: bool = False,
     data: ChecksummedFile | None = None,
@@ -219,20 +219,20 @@ def open_tar(
         origin: The file that the user named.
         columns: Parts to read; all by default.
         cache: Cache folder.
-        held: Cache of indexes.
+        cached: Cache of indexes.
         shard: Value of `__shard__`; by default the name of the archive.
         rebuild: Build the index again.
         data: The bytes of the archive.
     """
     index = tar_index.ensure(path, origin, cache=cache, rebuild=rebuild)
-    data = data or ChecksummedFile(path, origin, held)
+    data = data or ChecksummedFile(path, origin, cached)
     return Tar(
         path,
         index=index,
         origin=origin,
         shard=shard or origin.name,
         columns=columns,
-        cache=held,
+        cache=cached,
         data=data,
     )
 
@@ -242,7 +242,7 @@ def open_indexed(
     *,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    held: LRUCache,
+    cached: LRUCache,
     shard: str = "",
     data: ChecksummedFile | None = None,
 ) -> Tar | ByHeaders:
@@ -251,8 +251,10 @@ def open_indexed(
     if not sidecar.index_path(path, cache, "tar").exists():
         index = tar_index.find_energon_index(path, sidecar.stat(path))
     if index is None:
-        return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
-    data = data or ChecksummedFile(path, path, held)
+        return open_tar(
+            path, path, columns=columns, cache=cache, cached=cached, shard=shard, data=data
+        )
+    data = data or ChecksummedFile(path, path, cached)
     return ByHeaders(
-        path, index=index, shard=shard or path.name, columns=columns, cache=held, data=data
+        path, index=index, shard=shard or path.name, columns=columns, cache=cached, data=data
     )

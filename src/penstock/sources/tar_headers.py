@@ -24,7 +24,7 @@ from .tar_index import Window
 from .tar_layout import looks_merged
 
 _BLOCK = 4 << 20  # bytes of samples read together
-_WHOLE = 64 << 10  # samples up to this size are read in full even if `columns` selects parts
+_SMALL = 64 << 10  # samples up to this size are read in full even if `columns` selects parts
 
 
 class ByHeaders:
@@ -81,7 +81,7 @@ class ByHeaders:
         firsts, lasts = starts.tolist(), ends.tolist()
         for low, high in pairwise(boundaries):
             base, stop = firsts[low], lasts[high - 1]
-            if self.columns is not None and stop - base > _WHOLE:
+            if self.columns is not None and stop - base > _SMALL:
                 for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                     yield self._sample(
                         Window(self._path, read=self._read_up_to_end), self._data.read, first, last
@@ -116,7 +116,7 @@ class ByHeaders:
             raise self._foreign() from error
         if members.at != stop or not parts or not self._ends(stop, sample["__key__"]):
             raise self._foreign()
-        if looks_merged(parts) and self._cache.once(MERGED):
+        if looks_merged(parts) and self._cache.is_first(MERGED):
             warn_of_merged(name, sample["__key__"], parts)
         if columns is not None and len(sample) == 2:
             raise none_of(columns, parts, f"{name}, {sample['__key__']}")

@@ -24,7 +24,7 @@ from .tar_layout import TarContents, encode
 
 _CHUNK = 1 << 20  # bytes per read if members are small
 _NEAR = 4 << 10  # bytes per read if headers are far apart
-_FAR = 64 << 10  # distance, in bytes, of headers that are far apart
+_GAP = 64 << 10  # distance, in bytes, of headers that are far apart
 _TAIL = 1 << 20  # largest number of zeros after the last member; writers pad to about 10 KiB
 _NAME = "tar"
 
@@ -44,7 +44,7 @@ class Window:
     def __call__(self, at: int, length: int) -> bytes:
         start = at - self._base
         if start < 0 or start + length > len(self._bytes):
-            is_remote = abs(start - len(self._bytes)) > _FAR
+            is_remote = abs(start - len(self._bytes)) > _GAP
             self._bytes = self._read(at, max(length, _NEAR if is_remote else _CHUNK))
             self._base, start = at, 0
             self._tell(at)

@@ -104,26 +104,26 @@ def looks_merged(parts: Iterable[str], unique_parts: Container[str] = ()) -> boo
     )
 
 
-def first_merged(places: TarIndex) -> int | None:
+def first_merged(index: TarIndex) -> int | None:
     """Return the first sample that looks like several, or `None`."""
-    dotted = np.asarray(["." in name for name in places.names], np.bool_)
+    dotted = np.asarray(["." in name for name in index.names], np.bool_)
     if not dotted.any():
         return None
-    counts = np.bincount(places.kinds, minlength=len(dotted))
-    single = (counts == 1) & (len(places.digests) > 1)
-    numbered = np.asarray([name[:1].isdigit() for name in places.names], np.bool_)
+    counts = np.bincount(index.kinds, minlength=len(dotted))
+    single = (counts == 1) & (len(index.digests) > 1)
+    numbered = np.asarray([name[:1].isdigit() for name in index.names], np.bool_)
     suspicious = dotted & (single | numbered)
     unique_parts = {
         name
-        for name, is_single in zip(places.names, (single & dotted).tolist(), strict=True)
+        for name, is_single in zip(index.names, (single & dotted).tolist(), strict=True)
         if is_single
     }
     rows = np.unique(
-        np.searchsorted(places.first, np.flatnonzero(suspicious[places.kinds]), side="right") - 1
+        np.searchsorted(index.first, np.flatnonzero(suspicious[index.kinds]), side="right") - 1
     )
     for row in rows.tolist():
-        kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
-        if looks_merged([places.names[kind] for kind in kinds], unique_parts):
+        kinds: list[int] = index.kinds[index.first[row] : index.first[row + 1]].tolist()
+        if looks_merged([index.names[kind] for kind in kinds], unique_parts):
             return row
     return None
 

@@ -25,7 +25,7 @@ from .records import Records
 
 _CHUNK = 4 << 20  # bytes per read of a pass over the file
 _LENGTH = struct.Struct("<Q")
-_HEAD, _FRAME = 12, 16  # bytes before the data of a record, and of its full frame
+_HEAD, _OVERHEAD = 12, 16  # bytes before the data of a record, and of its full frame
 _MASK = np.uint32(0xA282EAD8)
 _PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
@@ -88,8 +88,8 @@ def _record_starts(data: ChecksummedFile, size: int, tell: Callable[[int], None]
 def _framed(chunk: bytes) -> tuple[list[int], list[int]]:
     """Return the bounds of the complete records of a chunk, according to their lengths."""
     starts, ends, at = list[int](), list[int](), 0
-    while at + _FRAME <= len(chunk):
-        stop = at + _FRAME + _LENGTH.unpack_from(chunk, at)[0]
+    while at + _OVERHEAD <= len(chunk):
+        stop = at + _OVERHEAD + _LENGTH.unpack_from(chunk, at)[0]
         if stop > len(chunk):
             break
         starts.append(at)
@@ -105,7 +105,7 @@ def _length(chunk: bytes, at: int, size: int, origin: Path) -> int:
         or not _sums_fit(np.frombuffer(chunk, np.uint8), np.zeros(1, np.int64), 8).all()
     ):
         raise _bad(chunk, at, at, origin)
-    length = _FRAME + _LENGTH.unpack_from(chunk)[0]
+    length = _OVERHEAD + _LENGTH.unpack_from(chunk)[0]
     if at + length > size:
         raise DataError(
             f"the file is cut off: a record has {length:,} bytes, only {size - at:,} are left",
@@ -118,16 +118,16 @@ def valid_records(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np
     """Return which records match their lengths and checksums."""
     data = np.frombuffer(block, np.uint8)
     sizes = ends - starts
-    is_valid = sizes >= _FRAME
+    is_valid = sizes >= _OVERHEAD
     lengths = (
         _numbers(data, np.where(is_valid, starts, 0), 8)
         if len(data) >= 8
         else np.zeros(len(starts), np.uint64)
     )
-    is_valid &= lengths == (sizes - _FRAME).astype(np.uint64)
+    is_valid &= lengths == (sizes - _OVERHEAD).astype(np.uint64)
     complete = np.flatnonzero(is_valid)
     is_valid[complete] &= _sums_fit(data, starts[complete], 8)
-    is_valid[complete] &= _sums_fit(data, starts[complete] + _HEAD, sizes[complete] - _FRAME)
+    is_valid[complete] &= _sums_fit(data, starts[complete] + _HEAD, sizes[complete] - _OVERHEAD)
     return is_valid
 
 

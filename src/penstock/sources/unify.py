@@ -23,9 +23,9 @@ _LOGGED = set[str]()
 
 @runtime_checkable
 class Tabular(Protocol):
-    """A file with Arrow columns; `own` is the schema of the selected columns in the file."""
+    """A file with Arrow columns; `file_schema` is the schema of the selected columns in the file."""
 
-    own: Any
+    file_schema: Any
 
     def __len__(self) -> int: ...
     def column(self, name: str, /) -> Iterator[Any]: ...
@@ -107,19 +107,19 @@ class Unified:
                 column_type = _integers(name, self._schemas)
             fields.append(pa.field(name, column_type))
         schema = pa.schema(fields)
-        if all(_conforms(own, schema) for own in self._schemas):
+        if all(_conforms(file_schema, schema) for file_schema in self._schemas):
             return None
         self._require_columns(widest)
         return schema
 
     def _require_columns(self, widest: int) -> None:
         widest_schema, missing = self._schemas[widest], dict[str, Path]()
-        for own, path in zip(self._schemas, self._paths, strict=True):
-            absent = [field for field in widest_schema if field.name not in own.names]
-            extra = set(own.names) - set(widest_schema.names)
-            if extra or not own.names or any(not field.nullable for field in absent):
+        for file_schema, path in zip(self._schemas, self._paths, strict=True):
+            absent = [field for field in widest_schema if field.name not in file_schema.names]
+            extra = set(file_schema.names) - set(widest_schema.names)
+            if extra or not file_schema.names or any(not field.nullable for field in absent):
                 raise DataError(
-                    f"its columns are {', '.join(own.names)}, those of {self._paths[widest]} are "
+                    f"its columns are {', '.join(file_schema.names)}, those of {self._paths[widest]} are "
                     f"{', '.join(widest_schema.names)}: pass columns= with those that all files "
                     "have, or read them as two sources",
                     where=str(path),
@@ -238,40 +238,45 @@ def _wide(left: Any, right: Any) -> type[np.floating[Any]]:
 
 def has_schema(file: object, schema: Any) -> bool:
     """Return whether the columns of a file need no cast, and have this order."""
-    return isinstance(file, Tabular) and _conforms(file.own, schema)
+    return isinstance(file, Tabular) and _conforms(file.file_schema, schema)
 
 
-def _conforms(own: Any, schema: Any) -> bool:
-    return own.names == schema.names and not casts(own, schema)
+def _conforms(file_schema: Any, schema: Any) -> bool:
+    return file_schema.names == schema.names and not casts(file_schema, schema)
 
 
-def casts(own: Any, schema: Any) -> dict[str, Any]:
+def casts(file_schema: Any, schema: Any) -> dict[str, Any]:
     """Return the types to which columns of a file must be cast."""
-    have, want = kinds_of(own, own.names), kinds_of(schema, schema.names)
-    names = [name for name in own.names if name in want and not fits(have[name], want[name])]
+    have, want = kinds_of(file_schema, file_schema.names), kinds_of(schema, schema.names)
+    names = [
+        name for name in file_schema.names if name in want and not fits(have[name], want[name])
+    ]
     return {name: schema.field(name).type for name in names}
 
 
 class Conform:
     """Converts batches of a file to the common schema of all files."""
 
-    def __init__(self, own: Any, schema: Any | None, path: Path) -> None:
+    def __init__(self, file_schema: Any, schema: Any | None, path: Path) -> None:
         pa, self._path = import_arrow(), path
         self.names: list[str] = (
-            own.names if schema is None else [name for name in schema.names if name in own.names]
+            file_schema.names
+            if schema is None
+            else [name for name in schema.names if name in file_schema.names]
         )
-        types = {} if schema is None else casts(own, schema)
+        types = {} if schema is None else casts(file_schema, schema)
         self._casts: Mapping[str, Any] = {
-            name: readable_type(types.get(name, own.field(name).type))
+            name: readable_type(types.get(name, file_schema.field(name).type))
             for name in self.names
-            if name in types or readable_type(own.field(name).type) != own.field(name).type
+            if name in types
+            or readable_type(file_schema.field(name).type) != file_schema.field(name).type
         }
         fields = list[Any]()
-        for field in own if schema is None else schema:
-            is_unchanged = field.name in own.names and field.name not in self._casts
+        for field in file_schema if schema is None else schema:
+            is_unchanged = field.name in file_schema.names and field.name not in self._casts
             column_type = self._casts.get(field.name) or readable_type(field.type)
             fields.append(
-                own.field(field.name) if is_unchanged else pa.field(field.name, column_type)
+                file_schema.field(field.name) if is_unchanged else pa.field(field.name, column_type)
             )
         self.schema = pa.schema(fields)
         self.changes = bool(self._casts) or len(self.names) < len(fields)

@@ -41,7 +41,7 @@ _REPR = (
     "zoneinfo",
     "ipaddress",
 )  # whose `repr` is the value
-_FRAMES = ("pandas", "polars", "pyarrow")
+_DATAFRAMES = ("pandas", "polars", "pyarrow")
 _PLAIN = str | bytes | int | float | complex | PurePath | np.generic
 _BUILT_IN = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
 _KINDS = 16  # entries of a container whose types count individually
@@ -130,125 +130,121 @@ class Speller:
             ]
         return self._limited(self._plain(value), depth)
 
-    def _plain(self, thing: Any) -> Any:
+    def _plain(self, obj: Any) -> Any:
         """Convert a value that JSON lacks to one that it has, or to a simpler one."""
-        kind = type(cast(object, thing))
-        if isinstance(thing, np.generic):
-            dtype = cast(Any, thing).dtype
+        kind = type(cast(object, obj))
+        if isinstance(obj, np.generic):
+            dtype = cast(Any, obj).dtype
             if dtype.kind in "mM":  # `item` returns integers for units that Python lacks
-                return [str(dtype), int(cast(Any, thing).view(np.int64))]
-            value = cast(Any, thing).item()
+                return [str(dtype), int(cast(Any, obj).view(np.int64))]
+            value = cast(Any, obj).item()
             return repr(cast(Any, value)) if isinstance(value, np.generic) else value
-        if isinstance(thing, complex):
-            return repr(thing)
+        if isinstance(obj, complex):
+            return repr(obj)
         self.cost += _OBJECT
-        if isinstance(thing, np.ma.MaskedArray):
-            masked = cast("np.ma.MaskedArray[Any, Any]", thing)
+        if isinstance(obj, np.ma.MaskedArray):
+            masked = cast("np.ma.MaskedArray[Any, Any]", obj)
             return [
                 kind.__name__,
                 self._plain(masked.filled()),
                 self._plain(np.ma.getmaskarray(masked)),
             ]
-        if isinstance(thing, np.ndarray | bytes | bytearray | memoryview | range):
+        if isinstance(obj, np.ndarray | bytes | bytearray | memoryview | range):
             self.cost += (
-                len(thing)
-                if isinstance(thing, bytes | bytearray)
-                else getattr(cast(Any, thing), "nbytes", 0)
+                len(obj)
+                if isinstance(obj, bytes | bytearray)
+                else getattr(cast(Any, obj), "nbytes", 0)
             )
-            return [kind.__name__, self._content(cast(object, thing))]
-        if isinstance(thing, Set):
-            if not _is_flat(thing):
+            return [kind.__name__, self._content(cast(object, obj))]
+        if isinstance(obj, Set):
+            if not _is_flat(obj):
                 # a cycle through a set is only found down to a depth
                 raise _TooManyError
             return [
                 "set",
-                sorted(self.spelled([one])[1:-1].decode() for one in cast("Iterable[Any]", thing)),
+                sorted(self.spelled([one])[1:-1].decode() for one in cast("Iterable[Any]", obj)),
             ]
-        if isinstance(thing, Enum):
-            return [kind.__qualname__, thing.name]
-        if isinstance(thing, PurePath):
-            return [*thing.parts[-2:]]  # the folder may differ between machines
+        if isinstance(obj, Enum):
+            return [kind.__qualname__, obj.name]
+        if isinstance(obj, PurePath):
+            return [*obj.parts[-2:]]  # the folder may differ between machines
         if (root := kind.__module__.partition(".")[0]) in _REPR:
-            return repr(thing)
-        if root in _TENSORS and getattr(thing, "is_nested", False):
-            return [kind.__name__, *map(self._plain, thing.unbind())]
-        if root in _TENSORS and getattr(thing, "is_meta", False):
-            return [kind.__name__, str(thing.dtype), [*thing.shape]]
-        if root in _TENSORS and (array := _tensor(thing)) is not None:
-            return [kind.__name__, str(thing.dtype), self._plain(array)]
-        if root == "PIL" and hasattr(thing, "tobytes"):
-            palette = [thing.getpalette()] if thing.mode in ("P", "PA") else []
-            return [thing.mode, [*thing.size], self._plain(thing.tobytes()), *palette]
-        if root == "pyarrow" and hasattr(thing, "as_py"):
-            return thing.as_py()
-        if root in _FRAMES and hasattr(kind, "__array__"):
-            labels = (
-                [np.asarray(thing.index)] if root == "pandas" and hasattr(thing, "index") else []
-            )
+            return repr(obj)
+        if root in _TENSORS and getattr(obj, "is_nested", False):
+            return [kind.__name__, *map(self._plain, obj.unbind())]
+        if root in _TENSORS and getattr(obj, "is_meta", False):
+            return [kind.__name__, str(obj.dtype), [*obj.shape]]
+        if root in _TENSORS and (array := _tensor(obj)) is not None:
+            return [kind.__name__, str(obj.dtype), self._plain(array)]
+        if root == "PIL" and hasattr(obj, "tobytes"):
+            palette = [obj.getpalette()] if obj.mode in ("P", "PA") else []
+            return [obj.mode, [*obj.size], self._plain(obj.tobytes()), *palette]
+        if root == "pyarrow" and hasattr(obj, "as_py"):
+            return obj.as_py()
+        if root in _DATAFRAMES and hasattr(kind, "__array__"):
+            labels = [np.asarray(obj.index)] if root == "pandas" and hasattr(obj, "index") else []
             return [
                 kind.__name__,
-                _labels(thing, root),
-                *map(self._plain, [np.asarray(thing), *labels]),
+                _labels(obj, root),
+                *map(self._plain, [np.asarray(obj), *labels]),
             ]
-        if isinstance(thing, io.BytesIO | io.StringIO):
-            return [kind.__name__, thing.getvalue()]
-        if isinstance(thing, BaseException):
-            return [kind.__qualname__, thing.args]
-        return self._object(thing, kind)
+        if isinstance(obj, io.BytesIO | io.StringIO):
+            return [kind.__name__, obj.getvalue()]
+        if isinstance(obj, BaseException):
+            return [kind.__qualname__, obj.args]
+        return self._object(obj, kind)
 
-    def _object(self, thing: Any, kind: type) -> Any:
+    def _object(self, obj: Any, kind: type) -> Any:
         """Return the content of an object."""
-        if isinstance(thing, partial):
-            partial_object = cast("partial[Any]", thing)
+        if isinstance(obj, partial):
+            partial_object = cast("partial[Any]", obj)
             return ["partial", partial_object.func, partial_object.args, partial_object.keywords]
-        if isinstance(thing, FunctionType):
-            cells = [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
-            code = _code(thing.__code__) if thing.__name__ == "<lambda>" else []
+        if isinstance(obj, FunctionType):
+            cells = [cell.cell_contents for cell in obj.__closure__ or () if _is_filled(cell)]
+            code = _code(obj.__code__) if obj.__name__ == "<lambda>" else []
             return [
                 "function",
-                thing.__qualname__,
+                obj.__qualname__,
                 cells,
-                thing.__defaults__,
-                thing.__kwdefaults__,
+                obj.__defaults__,
+                obj.__kwdefaults__,
                 *code,
             ]
-        if isinstance(thing, type | MethodType | BuiltinFunctionType):
-            owner = getattr(thing, "__self__", None)  # of a function of a module, the module
+        if isinstance(obj, type | MethodType | BuiltinFunctionType):
+            owner = getattr(obj, "__self__", None)  # of a function of a module, the module
             return [
                 kind.__qualname__,
-                thing.__qualname__,
+                obj.__qualname__,
                 *(() if isinstance(owner, ModuleType | None) else [owner]),
             ]
-        if isinstance(thing, Mapping):
-            return [kind.__qualname__, dict(cast("Mapping[Any, Any]", thing))]
-        fields = _fields(thing, kind)
+        if isinstance(obj, Mapping):
+            return [kind.__qualname__, dict(cast("Mapping[Any, Any]", obj))]
+        fields = _fields(obj, kind)
         if fields is not None:
             others = {
-                name: value
-                for name, value in _attributes(thing, kind).items()
-                if name not in fields
+                name: value for name, value in _attributes(obj, kind).items() if name not in fields
             }
             attributes = others | {
-                name: getattr(thing, name, None) for name, counts in fields.items() if counts
+                name: getattr(obj, name, None) for name, counts in fields.items() if counts
             }
             return [kind.__qualname__, attributes, self.kinds(attributes, attributes=False)]
         if (
             isinstance(kind.__reduce__, FunctionType)
-            and (partial_object := _pickled(thing, kind)) is not None
+            and (partial_object := _pickled(obj, kind)) is not None
         ):
             # Its class defines what reconstructs it; other attributes belong to this process.
-            return [_outside(thing), partial_object]
-        attributes = _attributes(thing, kind)
-        if isinstance(thing, Sequence):
-            items = [*cast("Sequence[Any]", thing)]
+            return [_outside(obj), partial_object]
+        attributes = _attributes(obj, kind)
+        if isinstance(obj, Sequence):
+            items = [*cast("Sequence[Any]", obj)]
             return [kind.__qualname__, *items, *([attributes] if attributes else [])]
         return (
-            [_outside(thing), attributes, self.kinds(attributes, attributes=False)]
+            [_outside(obj), attributes, self.kinds(attributes, attributes=False)]
             if attributes
-            else [_outside(thing), _pickled(thing, kind)]
+            else [_outside(obj), _pickled(obj, kind)]
         )
 
-    def kinds(self, thing: Any, attributes: bool = True) -> Any:
+    def kinds(self, obj: Any, attributes: bool = True) -> Any:
         """Return the types that `spelled` omits.
 
         These are the types of containers, numbers and keys, the fields of named tuples, and the attributes
@@ -259,22 +255,22 @@ class Speller:
         """
         left = _KIND_VALUES
 
-        def inside(thing: Any, depth: int) -> Any:
+        def inside(obj: Any, depth: int) -> Any:
             nonlocal left
             left -= 1
-            kind = type(cast(object, thing))
+            kind = type(cast(object, obj))
             name: Any = kind.__name__
             if (
                 attributes
                 and depth >= _KIND_DEPTH - 3
                 and kind not in _BUILT_IN
-                and isinstance(thing, _BUILT_IN)
+                and isinstance(obj, _BUILT_IN)
             ):
-                name = self._subclass(thing, kind)
+                name = self._subclass(obj, kind)
             if depth <= 0 or left <= 0:
                 return name
-            if isinstance(thing, list | tuple):
-                items = cast("Sequence[Any]", thing)
+            if isinstance(obj, list | tuple):
+                items = cast("Sequence[Any]", obj)
                 entries = [inside(part, depth - 1) for part in items[:_KINDS]]
                 return [
                     name,
@@ -284,20 +280,20 @@ class Speller:
                         - {*_texts(entries)}
                     ),
                 ]
-            if isinstance(thing, dict):
-                pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
+            if isinstance(obj, dict):
+                pairs = [*cast("dict[Any, Any]", obj).items()][:_KINDS]
                 parts = ((type(key).__name__, inside(part, depth - 1)) for key, part in pairs)
                 return [name, *(part for pair in parts for part in pair)]
             return name
 
-        return inside(thing, _KIND_DEPTH)
+        return inside(obj, _KIND_DEPTH)
 
-    def _subclass(self, thing: Any, kind: type[Any]) -> Any:
+    def _subclass(self, obj: Any, kind: type[Any]) -> Any:
         """Return the name of a subclass of a built-in type, with its fields and attributes."""
-        fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(thing, tuple) else []
-        if isinstance(thing, Enum) or getattr(cast(Any, thing), "__dict__", None) is thing:
+        fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(obj, tuple) else []
+        if isinstance(obj, Enum) or getattr(cast(Any, obj), "__dict__", None) is obj:
             return kind.__name__
-        attributes = _attributes(thing, kind)
+        attributes = _attributes(obj, kind)
         attribute_texts = [self.spelled([attributes]).decode()] if attributes else []
         return (
             [kind.__name__, *fields, *attribute_texts]
@@ -310,11 +306,11 @@ class _TooManyError(Exception):
     """An item has more values than may be examined."""
 
 
-def _is_flat(thing: Any) -> bool:
+def _is_flat(obj: Any) -> bool:
     """Return whether a value is plain, or a set or tuple of plain values."""
-    if isinstance(thing, Set | tuple):
-        return all(map(_is_flat, cast("Iterable[Any]", thing)))
-    return thing is None or isinstance(thing, _PLAIN | Enum)
+    if isinstance(obj, Set | tuple):
+        return all(map(_is_flat, cast("Iterable[Any]", obj)))
+    return obj is None or isinstance(obj, _PLAIN | Enum)
 
 
 def _is_filled(cell: Any) -> bool:
@@ -323,10 +319,10 @@ def _is_filled(cell: Any) -> bool:
     return False
 
 
-def _attributes(thing: Any, kind: type) -> dict[str, Any]:
+def _attributes(obj: Any, kind: type) -> dict[str, Any]:
     """Return the attributes of an object that are not None, without caches and computed ones."""
     attributes = {
-        name: value for name, value in _all_attributes(thing, kind).items() if value is not None
+        name: value for name, value in _all_attributes(obj, kind).items() if value is not None
     }
     return {
         name: value
@@ -336,18 +332,18 @@ def _attributes(thing: Any, kind: type) -> dict[str, Any]:
     }
 
 
-def _all_attributes(thing: Any, kind: type) -> dict[str, Any]:
+def _all_attributes(obj: Any, kind: type) -> dict[str, Any]:
     """Return all attributes of an object."""
     slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
-    return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(
-        thing, "__dict__", {}
+    return {name: getattr(obj, name) for name in slots if hasattr(obj, name)} | getattr(
+        obj, "__dict__", {}
     )
 
 
-def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
+def _fields(obj: Any, kind: type) -> dict[str, bool] | None:
     """Return the fields of a dataclass or `attrs` class, and whether each is compared."""
-    if dataclasses.is_dataclass(thing):
-        return {field.name: field.compare for field in dataclasses.fields(thing)}
+    if dataclasses.is_dataclass(obj):
+        return {field.name: field.compare for field in dataclasses.fields(obj)}
     attrs_fields = kind.__dict__.get("__attrs_attrs__")
     return None if attrs_fields is None else {field.name: bool(field.eq) for field in attrs_fields}
 
@@ -365,21 +361,17 @@ def _code(code: CodeType) -> list[Any]:
     return [code.co_code, [*code.co_names], consts]
 
 
-def _labels(thing: Any, root: str) -> list[Any]:
+def _labels(obj: Any, root: str) -> list[Any]:
     """Return the names and types of a table, a column or an index."""
     if root == "pyarrow":
-        return [str(getattr(thing, "schema", None) or thing.type)]
+        return [str(getattr(obj, "schema", None) or obj.type)]
     if root == "polars":
-        return [[*map(str, getattr(thing, part, ()))] for part in ("columns", "dtypes")]
+        return [[*map(str, getattr(obj, part, ()))] for part in ("columns", "dtypes")]
     types = (
-        [*thing.dtypes]
-        if hasattr(thing, "columns")
-        else [thing.dtype]
-        if hasattr(thing, "dtype")
-        else []
+        [*obj.dtypes] if hasattr(obj, "columns") else [obj.dtype] if hasattr(obj, "dtype") else []
     )
-    names = [getattr(thing, "name", None), [*getattr(getattr(thing, "index", thing), "names", ())]]
-    return [repr([*getattr(thing, "columns", ())]), repr(names), [*map(repr, types)]]
+    names = [getattr(obj, "name", None), [*getattr(getattr(obj, "index", obj), "names", ())]]
+    return [repr([*getattr(obj, "columns", ())]), repr(names), [*map(repr, types)]]
 
 
 def _texts(kinds: Iterable[Any]) -> Iterator[str]:
@@ -390,11 +382,11 @@ def _texts(kinds: Iterable[Any]) -> Iterator[str]:
         yield kind
 
 
-def _pickled(thing: Any, kind: type) -> Any:
+def _pickled(obj: Any, kind: type) -> Any:
     """Return what `pickle` stores of an object, or None if it cannot be pickled."""
     try:
         reduce: Any = copyreg.dispatch_table.get(kind)
-        reduced: Any = reduce(thing) if reduce else thing.__reduce_ex__(4)
+        reduced: Any = reduce(obj) if reduce else obj.__reduce_ex__(4)
     except Exception:  # files, locks, results of matches
         return None
     if isinstance(reduced, str):
@@ -409,22 +401,22 @@ def _names(slots: str | Iterable[str]) -> Iterable[str]:
     return (slots,) if isinstance(slots, str) else slots
 
 
-def _tensor(thing: Any) -> Any:
+def _tensor(obj: Any) -> Any:
     """Return the bytes of a tensor as an array, or None for other values."""
-    if hasattr(thing, "detach"):
+    if hasattr(obj, "detach"):
         torch = sys.modules["torch"]
-        flat = thing.detach().to_dense().resolve_conj().resolve_neg().cpu().reshape(-1)
+        flat = obj.detach().to_dense().resolve_conj().resolve_neg().cpu().reshape(-1)
         flat = flat.clone(memory_format=torch.contiguous_format)  # one element may have any stride
-        return flat.view(torch.uint8).numpy().reshape(*thing.shape, thing.element_size())
-    if hasattr(thing, "numpy"):
-        return thing.numpy()
-    return np.asarray(thing) if hasattr(thing, "__array__") and hasattr(thing, "nbytes") else None
+        return flat.view(torch.uint8).numpy().reshape(*obj.shape, obj.element_size())
+    if hasattr(obj, "numpy"):
+        return obj.numpy()
+    return np.asarray(obj) if hasattr(obj, "__array__") and hasattr(obj, "nbytes") else None
 
 
-def _outside(thing: Any) -> str:
+def _outside(obj: Any) -> str:
     """Return the type of an unknown object, and its length if it has one."""
-    kind = type(cast(object, thing))
+    kind = type(cast(object, obj))
     length: int | str = ""
     with suppress(Exception):
-        length = len(thing) if hasattr(kind, "__len__") else ""
+        length = len(obj) if hasattr(kind, "__len__") else ""
     return f"{kind.__qualname__}:{length}"

@@ -73,7 +73,7 @@ class Vortex(OfColumns):
             reader = _Bytes(self._data, self._stat.size)
             try:
                 reader, file = self._shared.files.get(
-                    ("vortex", self._data.path), lambda: (1, self._opened(reader))
+                    ("vortex", self._data.path), lambda: (1, self._open(reader))
                 )
                 yield file
             except Exception as error:
@@ -82,7 +82,7 @@ class Vortex(OfColumns):
                     raise read_error from error
                 raise
 
-    def _opened(self, reader: _Bytes) -> tuple[_Bytes, Any]:
+    def _open(self, reader: _Bytes) -> tuple[_Bytes, Any]:
         module = self._module()
         segments = self._shared.files.get(
             "vortex", lambda: (1, module.SegmentCache(_SEGMENT_CACHE))

@@ -303,7 +303,7 @@ class Stores:
             else self._local.many(path, ranges)
         )
 
-    def ahead(self, ranges: Sequence[Range], now: bool = False) -> bool:
+    def prefetch(self, ranges: Sequence[Range], now: bool = False) -> bool:
         """Prefetch byte ranges.
 
         Args:

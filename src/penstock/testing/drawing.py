@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Flow:
+class _Drawn:
     """A recipe with the properties that decide which steps may follow."""
 
     recipe: r.Recipe
@@ -32,14 +32,14 @@ class _Flow:
     lengths: bool = False  # documents whose lengths are known without reading
     final: bool = False  # the order is only partly determined: no step may follow
 
-    def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
+    def then(self, kind: str, *args: Any, **changes: Any) -> _Drawn:
         return replace(
             self,
             recipe=(kind, self.recipe, *args),
             **{"batches": False, "lengths": False, **changes},
         )
 
-    def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
+    def stream(self, kind: str, *args: Any, **changes: Any) -> _Drawn:
         """Append a step without an index, whose output depends on the data."""
         usual: dict[str, Any] = {
             "indexed": False, "length": None, "full": False, "steady": self.steady and not self.random,
@@ -95,61 +95,63 @@ def pipelines(
     def one(draw: st.DrawFn) -> r.Recipe:
         dice = _Dice(draw, st)
         names = iter("abcdefghijklmnopqrstuvwxyz")
-        flow = _flow(dice, names, dice.between(0, depth), endless, streams)
+        drawn = _draw_pipeline(dice, names, dice.between(0, depth), endless, streams)
         seeded = dice.between(0, 5) == 5
-        return ("seed", flow.recipe, dice.between(1, 3)) if seeded else flow.recipe
+        return ("seed", drawn.recipe, dice.between(1, 3)) if seeded else drawn.recipe
 
     return one()
 
 
-def _flow(dice: _Dice, names: Any, depth: int, endless: bool, streams: bool) -> _Flow:
-    flow = _leaf(dice, names, streams)
+def _draw_pipeline(dice: _Dice, names: Any, depth: int, endless: bool, streams: bool) -> _Drawn:
+    drawn = _draw_source(dice, names, streams)
     for left in range(depth - 1, -1, -1):
-        if flow.final:
+        if drawn.final:
             break
-        flow = dice.one(_options(flow, left, endless, streams))(dice, names, flow, left)
-    return flow
+        drawn = dice.one(_options(drawn, left, endless, streams))(dice, names, drawn, left)
+    return drawn
 
 
-def _leaf(dice: _Dice, names: Any, streams: bool) -> _Flow:
+def _draw_source(dice: _Dice, names: Any, streams: bool) -> _Drawn:
     n = dice.between(1, 12)
     first = dice.between(0, 9)
     values: tuple[Any, ...] = tuple(range(first, first + n))
     kind = dice.one(("seq", "seq", "seq", "holes", "iterable", "source", "tokens"))
     name = next(names)
     if kind == "iterable" and streams:
-        return _Flow(("iterable", values, name), indexed=False)
+        return _Drawn(("iterable", values, name), indexed=False)
     if kind == "tokens":
-        return _Flow(("tokens", tuple(1 + v * 5 % 7 for v in values), name), length=n, lengths=True)
+        return _Drawn(
+            ("tokens", tuple(1 + v * 5 % 7 for v in values), name), length=n, lengths=True
+        )
     if kind == "source":
-        return _Flow(("with_source", ("map", ("seq", values, name), r.mapping)), length=n)
+        return _Drawn(("with_source", ("map", ("seq", values, name), r.mapping)), length=n)
     if kind == "holes":
         values = tuple(None if v % 4 == 3 else v for v in values)
-    return _Flow(("seq", values, name), length=n)
+    return _Drawn(("seq", values, name), length=n)
 
 
-_Step = Callable[[_Dice, Any, _Flow, int], _Flow]
+_Step = Callable[[_Dice, Any, _Drawn, int], _Drawn]
 
 
-def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step]:
+def _options(drawn: _Drawn, left: int, endless: bool, streams: bool) -> list[_Step]:
     """Return the steps that may follow."""
     steps: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit, _skip]
     if streams:
         steps += [_shuffle_buffer, _window, _doubled]
-    if flow.batches and streams:
+    if drawn.batches and streams:
         steps += [_rebatch, _rebatch]
-    if not flow.endless:
+    if not drawn.endless:
         # An empty stream is invalid.
-        steps += [_repeat] if not flow.once and (flow.full or flow.indexed) else []
+        steps += [_repeat] if not drawn.once and (drawn.full or drawn.indexed) else []
         steps += [_skip_map, _filter, _spread, _group, _tokens, _pack] if streams else []
-        steps += [_repeat_for_ever] if flow.full and endless and not flow.once else []
-    if flow.indexed:
+        steps += [_repeat_for_ever] if drawn.full and endless and not drawn.once else []
+    if drawn.indexed:
         steps += [_slice, _slice, _repeat_each]
-        steps += [] if flow.endless else [_select]
-        steps += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
+        steps += [] if drawn.endless else [_select]
+        steps += [_window] if drawn.endless else [_shuffle, _shuffle, _window, _shard]
     if left:
         steps += [_concat, _zip]
-        if flow.full and (flow.endless or (flow.steady and not flow.once)):
+        if drawn.full and (drawn.endless or (drawn.steady and not drawn.once)):
             steps += [partial(_mix, endless=endless, streams=streams)] * 3
     return steps
 
@@ -157,7 +159,7 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
 # ---------------------------------------------------------------- steps
 
 
-def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _map(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     many = dice.between(0, 3)
     return (
         f.then("map_batched", r.doubles, many)
@@ -166,42 +168,42 @@ def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     )
 
 
-def _random_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _random_map(_d: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.then("random_map", r.noisy)
 
 
-def _map_with_index(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _map_with_index(_d: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.then("map_with_index", r.placed)
 
 
-def _skip_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _skip_map(_d: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("skip_map", r.refuse_thirds, batches=f.batches)
 
 
-def _filter(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _filter(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("filter", dice.one((r.even, r.most)), batches=f.batches)
 
 
-def _spread(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _spread(_d: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("flat_map", r.spread)
 
 
-def _doubled(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _doubled(_d: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("flat_map", r.twice, full=f.full, steady=f.steady, batches=f.batches)
 
 
-def _batch(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _batch(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n, drop = dice.between(1, 4), dice.coin()
     length = None if f.length is None else f.length // n if drop else -(-f.length // n)
     full = f.full and (not drop or f.endless or bool(length))
     return f.then("batch", n, drop, length=length, full=full, batches=True)
 
 
-def _rebatch(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _rebatch(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("rebatch", dice.between(1, 5), dice.coin(), batches=True)
 
 
-def _shuffle_buffer(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _shuffle_buffer(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream(
         "shuffle_buffer",
         dice.between(1, 6),
@@ -212,7 +214,7 @@ def _shuffle_buffer(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     )
 
 
-def _window(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _window(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     kept: dict[str, Any] = {"random": True, "batches": f.batches}
     args = dice.between(1, 6), dice.between(0, 3)
     if f.indexed:
@@ -220,15 +222,15 @@ def _window(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.stream("window", *args, full=f.full, steady=f.steady, **kept)
 
 
-def _group(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _group(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("bucket_by_length", (2, 4, 6), dice.between(1, 3), r.size, full=f.full)
 
 
-def _tokens(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _tokens(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.stream("batch_by_tokens", dice.between(7, 15), r.size, full=f.full)
 
 
-def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _pack(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     method = dice.one(("concat_split", "concat_split", "first_fit", "best_fit"))
     final, multiple = method != "concat_split", dice.one((1, 1, 2, 4))
     length = dice.between(7, 16) // multiple * multiple
@@ -239,7 +241,7 @@ def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     )
 
 
-def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _limit(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n = dice.between(0, 9)
     length = n if f.endless and f.indexed else None if f.length is None else min(n, f.length)
     changes: dict[str, Any] = {
@@ -253,7 +255,7 @@ def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.then("limit", n, **changes, **first)
 
 
-def _skip(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _skip(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n = dice.between(0, 4)
     length = None if f.length is None else max(0, f.length - n)
     first = {"random": False, "once": False} if f.indexed and not f.endless else {}
@@ -263,30 +265,30 @@ def _skip(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     )
 
 
-def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _repeat(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n, again = dice.between(1, 3), not f.indexed or dice.coin()
     length = None if f.length is None else n * f.length
     return f.then("repeat", n, again, length=length, batches=f.batches, lengths=f.lengths)
 
 
-def _repeat_each(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _repeat_each(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n = dice.between(1, 3)
     return f.then(
         "repeat_each", n, length=f.length and n * f.length, batches=f.batches, lengths=f.lengths
     )
 
 
-def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _repeat_for_ever(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     again = not f.indexed or dice.coin()
     kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths}
     return f.then("repeat", None, again, length=None, endless=True, steady=False, **kept)
 
 
-def _shuffle(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _shuffle(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     return f.then("shuffle", dice.between(0, 3), random=True, batches=f.batches, lengths=f.lengths)
 
 
-def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _slice(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     """Append any slice of a finite pass, also reversed; of an endless one, a finite slice."""
     a, c = dice.between(0, 4), dice.one((1, 1, 2, 3))
     if f.endless:
@@ -300,7 +302,7 @@ def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return _fixed(f, length, "slice", a, b, c)
 
 
-def _select(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _select(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     """Select positions of a pass of known length, else slice."""
     if not f.length:
         return _slice(dice, _n, f, _k)
@@ -308,13 +310,13 @@ def _select(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return _fixed(f, len(places), "select", places)
 
 
-def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _shard(dice: _Dice, _n: Any, f: _Drawn, _k: int) -> _Drawn:
     n = dice.between(1, 3)
     i = dice.between(0, n - 1)
     return _fixed(f, None if f.length is None else len(range(i, f.length, n)), "shard", i, n)
 
 
-def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
+def _fixed(f: _Drawn, length: int | None, kind: str, *args: Any) -> _Drawn:
     """Append a fixed set of positions of the first pass, equal in every pass."""
     kept: dict[str, Any] = {
         "batches": f.batches,
@@ -325,66 +327,76 @@ def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
     return f.then(kind, *args, random=False, endless=False, once=False, steady=True, **kept)
 
 
-def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
+def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Drawn]:
     """Draw one or two more inputs; drop those that allow no further step."""
     found = [
-        _flow(dice, names, dice.between(0, min(left, 2)), endless, streams)
+        _draw_pipeline(dice, names, dice.between(0, min(left, 2)), endless, streams)
         for _ in range(dice.between(1, 2))
     ]
     return [f for f in found if not f.final]
 
 
-def _concat(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
+def _concat(dice: _Dice, names: Any, f: _Drawn, left: int) -> _Drawn:
     others = _others(dice, names, left, False, not f.indexed)
-    flows = [*others, f] if f.endless else [f, *others]  # no input follows an endless one
-    return _joined("concat", flows, sum, any(g.full for g in flows), any(g.endless for g in flows))
-
-
-def _zip(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
-    flows = [f, *_others(dice, names, left, False, not f.indexed)]
-    return _joined("zip", flows, min, all(g.full for g in flows), all(g.endless for g in flows))
-
-
-def _joined(
-    kind: str, flows: list[_Flow], total: Callable[[list[int]], int], full: bool, endless: bool
-) -> _Flow:
-    lengths = [g.length for g in flows]
-    known = [n for n in lengths if n is not None]
-    return _Flow(
-        (kind, tuple(g.recipe for g in flows)),
-        indexed=all(g.indexed for g in flows),
-        length=total(known) if len(known) == len(flows) else None,
-        full=full,
-        endless=endless,
-        random=any(g.random for g in flows),
-        steady=all(g.steady for g in flows) and not endless,
-        once=any(g.once or g.endless for g in flows),
-        lengths=kind == "concat" and all(g.lengths for g in flows),
+    joined = [*others, f] if f.endless else [f, *others]  # no input follows an endless one
+    return _joined(
+        "concat",
+        joined,
+        sum,
+        any(g.full for g in joined),
+        any(g.endless for g in joined),
     )
 
 
-def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams: bool) -> _Flow:
+def _zip(dice: _Dice, names: Any, f: _Drawn, left: int) -> _Drawn:
+    joined = [f, *_others(dice, names, left, False, not f.indexed)]
+    return _joined("zip", joined, min, all(g.full for g in joined), all(g.endless for g in joined))
+
+
+def _joined(
+    kind: str,
+    joined: list[_Drawn],
+    total: Callable[[list[int]], int],
+    full: bool,
+    endless: bool,
+) -> _Drawn:
+    lengths = [g.length for g in joined]
+    known = [n for n in lengths if n is not None]
+    return _Drawn(
+        (kind, tuple(g.recipe for g in joined)),
+        indexed=all(g.indexed for g in joined),
+        length=total(known) if len(known) == len(joined) else None,
+        full=full,
+        endless=endless,
+        random=any(g.random for g in joined),
+        steady=all(g.steady for g in joined) and not endless,
+        once=any(g.once or g.endless for g in joined),
+        lengths=kind == "concat" and all(g.lengths for g in joined),
+    )
+
+
+def _mix(dice: _Dice, names: Any, f: _Drawn, left: int, *, endless: bool, streams: bool) -> _Drawn:
     others = _others(dice, names, left, False, streams)
-    flows = [f, *(g for g in others if g.full and g.steady and not g.once)]
-    finite = not any(g.endless for g in flows)
+    joined = [f, *(g for g in others if g.full and g.steady and not g.once)]
+    finite = not any(g.endless for g in joined)
     stops = ["all_exhausted", "first_exhausted", "all_exhausted_oversample"] if finite else []
     stop = dice.one([*stops, *(["restart"] if endless or f.endless else [])])
-    weights = [dice.between(1, 4) for _ in flows]
-    if len(flows) > 1 and dice.between(0, 9) == 9:
-        weights[dice.between(0, len(flows) - 1)] = 0
+    weights = [dice.between(1, 4) for _ in joined]
+    if len(joined) > 1 and dice.between(0, 9) == 9:
+        weights[dice.between(0, len(joined) - 1)] = 0
     caps: Any = None
     if finite and stop in ("restart", "all_exhausted"):
         some: tuple[float, ...] = (
-            (1, 2, 1.5) if all(g.indexed for g in flows) else (1, 2)
+            (1, 2, 1.5) if all(g.indexed for g in joined) else (1, 2)
         )  # streams repeat in whole passes only
-        caps = dice.one((None, None, *some, tuple(dice.one(some) for _ in flows)))
-    return _Flow(
-        ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(flows)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),
+        caps = dice.one((None, None, *some, tuple(dice.one(some) for _ in joined)))
+    return _Drawn(
+        ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(joined)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),
          stop, caps, dice.between(0, 3)),
-        indexed=all(g.indexed for g in flows),
+        indexed=all(g.indexed for g in joined),
         endless=not finite or (stop == "restart" and caps is None),
         random=True,
         steady=stop == "all_exhausted" or caps is not None,
-        once=stop == "all_exhausted_oversample" and not all(g.indexed for g in flows),
-        lengths=all(g.lengths for g in flows),
+        once=stop == "all_exhausted_oversample" and not all(g.indexed for g in joined),
+        lengths=all(g.lengths for g in joined),
     )  # fmt: skip

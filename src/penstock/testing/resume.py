@@ -324,7 +324,7 @@ def _switch(
         raise AssertionError(f"{before} ranks until sample {stop}, then {after}: {error}") from None
 
 
-def _rounds(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
+def _steps_of_ranks(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
     """Yield the items of all ranks in each step; `[END]` if all reach the end together."""
     while True:
         items = [next(rank, END) for rank in ranks]
@@ -349,7 +349,7 @@ def _follow(
 ) -> int:
     """Compare steps with the expected rows, in any order; return the position after them."""
     step = len(ranks)
-    for rows in islice(_rounds(ranks, apart), max_steps):
+    for rows in islice(_steps_of_ranks(ranks, apart), max_steps):
         if place + len(rows) > len(want) and not _ends(want):
             break
         next_rows = want[place : place + len(rows)]

@@ -31,7 +31,7 @@ from .lossless import (
 from .tables import encode_table
 
 _SCHEMA_SAMPLES = 64
-_WHERE = f"the first {_SCHEMA_SAMPLES} samples"
+_SCHEMA_LABEL = f"the first {_SCHEMA_SAMPLES} samples"
 _BARE = "input_ids"
 _LENGTHS = ("input_ids", "tokens")  # lists of integers here give the length of a sample
 
@@ -88,7 +88,7 @@ def columns_of(dataset: Dataset) -> Columns:
         except arrow_errors() as error:
             culprit_index = find_culprit([*values_by_position.values()])
             where = (
-                _WHERE
+                _SCHEMA_LABEL
                 if culprit_index is None
                 else f"sample {[*values_by_position][culprit_index]}"
             )
@@ -114,7 +114,7 @@ def _type(values: list[Any], name: str) -> Any:
         raise DataError(
             f"the field {name!r} is empty in all of them, so its type is unknown: fill it, or leave it "
             "out",
-            where=_WHERE,
+            where=_SCHEMA_LABEL,
         )
     return arrow_type
 

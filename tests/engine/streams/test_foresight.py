@@ -36,10 +36,10 @@ class Heard:
     def describe(self) -> Any:
         return {"rows": ROWS}
 
-    def foresees(self, reach: str, /) -> int:
+    def prefetch_capacity(self, reach: str, /) -> int:
         return self.held
 
-    def ahead(self, indices: npt.NDArray[np.int64], /) -> bool:
+    def prefetch(self, indices: npt.NDArray[np.int64], /) -> bool:
         new = {*indices.tolist()} - self.told
         self.asked.append(len(new))
         if len(self.told) + len(new) - self.given > self.room:

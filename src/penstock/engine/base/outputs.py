@@ -20,12 +20,12 @@ def open_output(path: Path) -> Generator[BinaryIO]:
     A file appears atomically, and durably, when the block ends without error. The target of a link
     is written, and the link stays. Pipes and devices are written directly.
     """
-    with convert_storage_errors(path := require_local(path)), _opened(path) as file:
+    with convert_storage_errors(path := require_local(path)), _open(path) as file:
         yield file
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Generator[BinaryIO]:
+def _open(path: Path) -> Generator[BinaryIO]:
     # Renaming a temporary file would replace the device, or the link, itself.
     if path.exists() and not path.is_file():
         if path.is_dir():

@@ -48,13 +48,13 @@ class Stat(NamedTuple):
 class Entry(NamedTuple):
     """Entry of a folder: its path, whether it is a file (or a link to one), and whether a link.
 
-    `odd` describes an entry that is neither a file nor a folder.
+    `special` describes an entry that is neither a file nor a folder.
     """
 
     path: str
     file: bool
     link: bool
-    odd: str = ""
+    special: str = ""
 
 
 class Store(Protocol):
@@ -126,8 +126,8 @@ class LocalStore:
                 for item in inside:
                     if fnmatch.fnmatch(item.name, name) and (name[0] == "." or item.name[0] != "."):
                         path, link = os.path.join(folder, item.name), item.is_symlink()
-                        odd = "" if item.is_file() or item.is_dir() else kind_of(path)
-                        entries.append(Entry(path, item.is_file(), link, odd))
+                        special = "" if item.is_file() or item.is_dir() else kind_of(path)
+                        entries.append(Entry(path, item.is_file(), link, special))
         return sorted(entries)
 
     def stat(self, path: str, /) -> Stat:

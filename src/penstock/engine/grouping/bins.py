@@ -107,7 +107,7 @@ class Bins:
         rows: list[Row] = [*carry["rows"]]
         left: list[list[int]] = [*carry["left"]]
         emitted, ready = int(carry["given"]), list[Row]()
-        at = self._place(rows, left, lengths)
+        at = self._choose_row(rows, left, lengths)
         if at == self.n:
             ready, emitted = self._arrange(rows, emitted), emitted + len(rows)
             rows, left, at = [], [], 0
@@ -115,7 +115,7 @@ class Bins:
             rows.append([])
             left.append([*sizes])
         rows[at] = [*rows[at], item]
-        left[at] = self._after(left[at], lengths)
+        left[at] = self._space_left(left[at], lengths)
         return {"rows": rows, "left": left, "given": emitted}, ready
 
     def flush(self, carry: Carry, /) -> list[Row]:
@@ -127,7 +127,7 @@ class Bins:
         for row in rows:
             room = [*self.room.sizes]
             for item in row:
-                room = self._after(room, lengths_of(cast("Item", item).value, self.room.names))
+                room = self._space_left(room, lengths_of(cast("Item", item).value, self.room.names))
             if not row or min(room) < 0:
                 raise ValueError(f"an open row with room for {room}")
             left.append(room)
@@ -144,7 +144,7 @@ class Bins:
             "arranged": None if self.arranged is None else self.arranged.describe(),
         }
 
-    def _place(
+    def _choose_row(
         self, rows: Sequence[Row], left: Sequence[Sequence[int]], lengths: Sequence[int]
     ) -> int:
         """Return the row for a document of these lengths; a new row if no open one has room."""
@@ -159,7 +159,7 @@ class Bins:
             else next(fits, len(rows))
         )
 
-    def _after(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    def _space_left(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
         """Return the room left in a row after a document and its alignment."""
         return [
             size - -(-(size - room + length) // step) * step

@@ -51,19 +51,19 @@ class BucketShuffle:
         outer = self._permute_runs(inner, count, key, epoch, unpermute)
         return i + (outer - bucket) * self.rows + epoch * n
 
-    def buckets(self, places: Ints, n: int, key: int, epoch: Ints) -> Ints:
+    def buckets(self, indices: Ints, n: int, key: int, epoch: Ints) -> Ints:
         """Return the bucket at each index of a pass; a partial bucket is last."""
         count = n // self.rows
-        outer = self._permute_runs(places, count, key, epoch, permute)
+        outer = self._permute_runs(indices, count, key, epoch, permute)
         return permute_windows(outer, count, self.together, key ^ 4, epoch, permute)
 
-    def runs(self, places: Ints, n: int, key: int, epoch: Ints) -> Ints:
+    def runs(self, indices: Ints, n: int, key: int, epoch: Ints) -> Ints:
         """Return the complete run of buckets at each index of a pass."""
-        return permute(places, n // self.rows // self.together, key ^ 1, epoch)
+        return permute(indices, n // self.rows // self.together, key ^ 1, epoch)
 
-    def dealt(self, places: Ints, n: int, key: int) -> Ints:
+    def dealt(self, indices: Ints, n: int, key: int) -> Ints:
         """Return the rows in buckets, by their index over all buckets."""
-        return permute(places, n, key ^ 3)
+        return permute(indices, n, key ^ 3)
 
     def bucket_of(self, rows: Ints, n: int, key: int) -> Ints:
         """Return the bucket of each row."""

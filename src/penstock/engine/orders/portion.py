@@ -50,10 +50,10 @@ class Portion(FixedSet):
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         inside = (positions >= 0) & (positions < require_finite(below))
-        places = np.where(inside, positions, 0)
-        interval = self._interval(places)
-        selected = (self._picked(interval) == places) != self.others
-        index = places - self.before(places) if self.others else interval
+        indices = np.where(inside, positions, 0)
+        interval = self._interval(indices)
+        selected = (self._picked(interval) == indices) != self.others
+        index = indices - self.before(indices) if self.others else interval
         return np.where(inside & selected, index, -1)
 
     def complement(self) -> Portion:
@@ -69,8 +69,8 @@ class Portion(FixedSet):
             "others": self.others,
         }
 
-    def _interval(self, places: Ints) -> Ints:
-        return ((places + 1) * self.some - 1) // self.of
+    def _interval(self, indices: Ints) -> Ints:
+        return ((indices + 1) * self.some - 1) // self.of
 
     def _picked(self, interval: Ints) -> Ints:
         """Return the position that is picked in each interval."""
@@ -78,10 +78,10 @@ class Portion(FixedSet):
         chance = hash64(_key(self.seed), interval) >> np.uint64(32)
         return first + (chance * (end - first).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
-    def before(self, places: Ints) -> Ints:
+    def before(self, indices: Ints) -> Ints:
         """Return the number of picked positions before each position."""
-        interval = self._interval(places)
-        return interval + (self._picked(interval) < places)
+        interval = self._interval(indices)
+        return interval + (self._picked(interval) < indices)
 
 
 @lru_cache(maxsize=1024)

@@ -100,12 +100,12 @@ class WindowShuffle:
         return below
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        return self._moved(positions, below, key, permute), None
+        return self._permute_passes(positions, below, key, permute), None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        return self._moved(positions, below, key, unpermute)
+        return self._permute_passes(positions, below, key, unpermute)
 
-    def _moved(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
+    def _permute_passes(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
         out = np.empty_like(positions)
         epoch = np.zeros_like(positions) if below is None else positions // below
         for number in map(int, distinct_values(epoch)):

@@ -149,7 +149,7 @@ class FeatureRows:
         ]
         kind = self._dtype(name, values, pieces)
         shape = next((piece for piece in pieces if length_of(piece)), pieces[0]).shape[1:]
-        column = np.full((size, *shape), self._held(i, self.padding[i], kind), kind)
+        column = np.full((size, *shape), self._cast_fill(i, self.padding[i], kind), kind)
         ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
         begin = 0
         for segment, piece in enumerate(pieces, 1):
@@ -173,7 +173,7 @@ class FeatureRows:
                     )
                 column[begin:end] = piece
             if name in self.bos and length:
-                column[begin] = self._held(i, self.bos[name], kind)
+                column[begin] = self._cast_fill(i, self.bos[name], kind)
             ids[begin:end], places[begin:end] = segment, np.arange(length)
             begin = end
         return column, ids, places
@@ -207,7 +207,7 @@ class FeatureRows:
             message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
             raise _part(message, error.place + 1) from None
 
-    def _held(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
+    def _cast_fill(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
         """Convert padding or BOS to the dtype of the feature."""
         try:
             return cast_scalar(value, dtype)

@@ -17,12 +17,12 @@ from .step import Leaf
 
 @runtime_checkable
 class Foresighted(Protocol):
-    """A source that can begin to fetch rows before they are asked for. `foresees` tells how many it
+    """A source that can begin to fetch rows before they are asked for. `prefetch_capacity` tells how many it
     may hold at a time; `ahead` whether there was room.
     """
 
-    def foresees(self, reach: Reach, /) -> int: ...
-    def ahead(self, indices: Ints, /) -> bool: ...
+    def prefetch_capacity(self, reach: Reach, /) -> int: ...
+    def prefetch(self, indices: Ints, /) -> bool: ...
 
 
 class FarSource(NamedTuple):
@@ -48,7 +48,7 @@ def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, FarSource]:
     return {
         n: FarSource(source, rows)
         for n, source in found.items()
-        if (rows := source.foresees(reach))
+        if (rows := source.prefetch_capacity(reach))
     }
 
 
@@ -61,7 +61,7 @@ def foretell(feed: Positions, told: Mapping[int, FarSource]) -> None:
         for leaf in np.unique(rows.leaf).tolist():
             if (one := told.get(leaf)) is not None:
                 soon = planned.index[planned.leaf == leaf][: one.rows]
-                if not one.source.ahead(with_neighbours(rows.index[rows.leaf == leaf], soon)):
+                if not one.source.prefetch(with_neighbours(rows.index[rows.leaf == leaf], soon)):
                     return feed.untold(len(rows))
     return None
 

@@ -236,7 +236,7 @@ def open_tokens(
             shared,
             rebuild,
         )
-        if _differ(ends.get(), recorded.get()) and shared.files.once("eos"):
+        if _differ(ends.get(), recorded.get()) and shared.files.is_first("eos"):
             warnings.warn(
                 f"{path}: eos={ids.eos} makes {len(ends):,} documents, but "
                 f"{recorded_form.origin.name} lists {len(recorded):,} that end elsewhere: leave "

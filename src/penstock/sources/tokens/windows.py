@@ -73,7 +73,7 @@ class Windows:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the windows at `indices`."""
-        self.ahead(indices, now=True)
+        self.prefetch(indices, now=True)
         first, size = indices * self._length, self._length + 1
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
@@ -110,15 +110,15 @@ class Windows:
                 )
         return np.concatenate(parts)
 
-    def foresees(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: Reach, /) -> int:
         """Return how many windows may be prefetched; 0 if readers could not use them."""
-        rows = self._store.foresees(reach) if isinstance(self._store, Chain) else 0
+        rows = self._store.prefetch_capacity(reach) if isinstance(self._store, Chain) else 0
         return max(1, rows * len(self) // len(self._store)) if rows else 0
 
-    def ahead(self, indices: Ints, /, now: bool = False) -> bool:
+    def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
         """Prefetch the bytes of windows that are read soon, or `now`; return false if full."""
         store = seams.world.store
-        if not self.foresees("process") or not isinstance(store, Stores):
+        if not self.prefetch_capacity("process") or not isinstance(store, Stores):
             return True
         first = indices * self._length
         pieces, ranges = np.searchsorted(self._starts, first, side="right") - 1, list[Range]()
@@ -130,7 +130,7 @@ class Windows:
                 ranges += file.ranges_between(
                     starts, np.minimum(starts + self._length + 1, piece_size)
                 )
-        return store.ahead(ranges, now)
+        return store.prefetch(ranges, now)
 
     def lengths(self) -> Ints:
         """Return the tokens of every window, which are equal: int64[len]."""
