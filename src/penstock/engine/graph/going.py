@@ -23,6 +23,5 @@ def going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: in
             f"the ranks would end at different steps: {reason}, so the end of a pass on each of "
             f"{world_size} ranks is unknown beforehand; repeat() the dataset, give "
             "Loader(epoch_length=n), or accept different ends with Loader(remainder='keep')"
-            "do with Loader(remainder='keep')"
         )
     return flow
