@@ -116,6 +116,21 @@ def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
 # ---------------------------------------------------------------- what is not disturbed
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_exclusion_holds_from_the_next_row_on_after_the_batch_has_changed(packed: bool) -> None:
+    rows = documents(40, "text").repeat().pack(16) if packed else numbers(40, "text").repeat()
+    saved = states(rows.batch(2, collate=list), 2)
+    plan = rows.batch(3, collate=list).plan.after(saved)
+    following = [sample for sample in plan.rows().at(slice(4, 6)) if sample.start in (None, 0)]
+    edited = plan.exclude(following)
+    given = [sample.key for sample in edited.rows().at(slice(4, 30))]
+    assert following, "nothing begins in the next rows"
+    assert not {sample.key for sample in following} & set(given)
+    assert [s.key for s in edited.rows().at(slice(0, 4))] == [
+        s.key for s in plan.rows().at(slice(0, 4))
+    ]
+
+
 def test_an_exclusion_disturbs_no_other_source_and_no_step() -> None:
     ds = long_run()
     plan = ds.plan.for_state(states(ds, 500))

@@ -356,7 +356,7 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                lap, since = reached(self._op, self._leaf(source), source, self.position)
+                lap, since = reached(self._rows_op, self._leaf(source), source, self._row)
                 edits.append(Exclude(source, since, tuple(left), lap))
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
@@ -370,7 +370,7 @@ class Plan(Questions, Generic[D]):
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
         """Compare with another plan: delivered samples and changes of mixtures are equal."""
-        at, mine = self.position, self.compiled.builder.mixtures
+        at, mine = self._row, self.compiled.builder.mixtures
         try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
             _, theirs = other.compiled.op, other.compiled.builder.mixtures
         except IndexError:  # a mixture that was taken over ends before that
@@ -380,7 +380,7 @@ class Plan(Questions, Generic[D]):
             for path, found in theirs.items()
         ):
             return False
-        return not at or self._past(at) == other._past(at)
+        return not at or self.rows()._past(at) == other.rows()._past(at)
 
     def _past(self, at: int) -> list[Any]:
         """Return how many samples of each source came before a position, and the last of them.
