@@ -48,7 +48,7 @@ def write(
     listed = "\n".join(answers.step_in_words())
     checked = (
         f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of "
-        f"{answers.asked} "
+        f"{answers.queried} "
         "documents was seen exactly at the steps that the plan names."
         if answers.hold
         else f"THE RUN DIFFERS FROM THE PLAN: steps {list(answers.wrong_steps)[:10]}, documents "

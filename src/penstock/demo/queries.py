@@ -23,7 +23,7 @@ class Answers:
     document: tuple[str, int]
     seen: Sequence[int]
     wrong_steps: Sequence[int]
-    asked: int
+    queried: int
     wrong_documents: Sequence[tuple[str, int]]
 
     @property
@@ -69,7 +69,7 @@ def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
         document=document,
         seen=plan.find(*document, within=range(steps)),
         wrong_steps=wrong,
-        asked=len(documents),
+        queried=len(documents),
         wrong_documents=[
             document
             for document in documents

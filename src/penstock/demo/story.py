@@ -77,8 +77,8 @@ class Outcome:
             "first_digest": self.proof.first,
             "last_digest": self.proof.last,
             "steps_as_planned": self.settings.steps - len(self.answers.wrong_steps),
-            "documents_asked": self.answers.asked,
-            "documents_as_planned": self.answers.asked - len(self.answers.wrong_documents),
+            "documents_asked": self.answers.queried,
+            "documents_as_planned": self.answers.queried - len(self.answers.wrong_documents),
             "mixture": str(self.mixture),
             "report": str(self.report),
         }
@@ -103,7 +103,7 @@ class Outcome:
         )
         for line in self.facts():
             console.print(f"  {line}", highlight=False, soft_wrap=True)
-        steps, documents = self.settings.steps, self.answers.asked
+        steps, documents = self.settings.steps, self.answers.queried
         console.print(
             f"{steps - len(self.answers.wrong_steps)} of {steps} steps match the plan; "
             f"{documents - len(self.answers.wrong_documents)} of {documents} documents were seen "

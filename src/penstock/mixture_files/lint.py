@@ -40,10 +40,10 @@ Up to about four passes, repeated text is worth nearly as much as new text (Muen
 2023).
 """
 
-HELD = 256 << 20
+DECODED_MEMORY = 256 << 20
 """Bytes of decoded row groups that stay in memory."""
 
-_ROUND = (1.0, 100.0)
+_COMMON_SUMS = (1.0, 100.0)
 _FEW_ROWS = 8  # a source with fewer rows is probably truncated
 _READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
 
@@ -140,7 +140,7 @@ class _Lint:
         """Warn if weights nearly sum to 1 or 100."""
         weights = [source.weight for source in model.sources if source.weight is not None]
         total = fsum(weights)
-        for whole in _ROUND:
+        for whole in _COMMON_SUMS:
             if (
                 len(weights) > 1
                 and 0 < abs(total - whole) <= whole / 10
@@ -363,7 +363,7 @@ class _Lint:
         """Warn if a full shuffle decodes a Parquet row group for every row."""
         how, key = source.shuffle or model.shuffle, "shuffle" if source.shuffle else ""
         if (
-            groups.bytes <= HELD
+            groups.bytes <= DECODED_MEMORY
             or groups.each < _READ_AMPLIFICATION * groups.row
             or (how is not None and how.kind != "full")
         ):

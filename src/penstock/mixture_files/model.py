@@ -246,7 +246,7 @@ class MixtureFile:
         )
 
     def cap(self, source: SourceEntry) -> float | None:
-        """Return the maximum passes of a source: its own, its group's, or the mixture's."""
+        """Return the maximum passes of a source: its source_weights, its group's, or the mixture's."""
         of_group = (self.group_max_epochs or {}).get(source.group or "")
         return source.max_epochs or of_group or self.max_epochs
 
@@ -280,7 +280,9 @@ class MixtureFile:
             for source in self.sources
         }
 
-    def grouped(self, own: Mapping[str, float], groups: Mapping[str, float]) -> dict[str, float]:
+    def grouped(
+        self, source_weights: Mapping[str, float], groups: Mapping[str, float]
+    ) -> dict[str, float]:
         """Distribute the weight of each group among its sources, in proportion to theirs.
 
         >>> sources = (SourceEntry("a", group="x"), SourceEntry("b", group="x"), SourceEntry("c", group="y"))
@@ -289,7 +291,8 @@ class MixtureFile:
         """
         group_of = {source.name: source.group for source in self.sources}
         sums = {
-            group: fsum(own[name] for name in own if group_of[name] == group) for group in groups
+            group: fsum(source_weights[name] for name in source_weights if group_of[name] == group)
+            for group in groups
         }
         for group, weight in groups.items():
             if weight and not sums[group]:
@@ -297,7 +300,7 @@ class MixtureFile:
                     f"the group {group!r} has a weight, but all its sources have weight 0; raise one"
                 )
         weights = dict[str, float]()
-        for name, weight in own.items():
+        for name, weight in source_weights.items():
             group = group_of[name]
             weights[name] = (
                 weight if group is None else groups[group] * weight / sums[group] if weight else 0.0

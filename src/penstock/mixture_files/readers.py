@@ -14,7 +14,7 @@ _NOMINAL_ROWS = 1_000_000_000  # to compare slices in percent
 
 
 @dataclass(frozen=True)
-class Reader:
+class SourceReader:
     """A source that reads a file, with its mixture file, key and split."""
 
     file: str
@@ -27,7 +27,7 @@ class Reader:
         """True if the source reads the held-out part."""
         return self.split is not None and self.split.part == "held_out"
 
-    def is_disjoint(self, other: Reader) -> bool:
+    def is_disjoint(self, other: SourceReader) -> bool:
         """Return True if no row is in both: two parts of one split, or disjoint slices."""
         same_rows = self._rows() == other._rows()
         if (
@@ -58,20 +58,20 @@ class Reader:
 class Readers:
     """Readers of each file, in the order of their registration."""
 
-    of: dict[Path, list[Reader]] = field(default_factory=dict[Path, list[Reader]])
+    of: dict[Path, list[SourceReader]] = field(default_factory=dict[Path, list[SourceReader]])
 
     def add(
         self, path: Path, source: SourceEntry, model: MixtureFile, file: str, at: str
     ) -> str | None:
         """Register a reader of a file; return a warning if it shares rows with an earlier one."""
-        reader = Reader(file, at, source, source.splitting(model))
+        reader = SourceReader(file, at, source, source.splitting(model))
         others = self.of.setdefault(path.resolve(), [])
         warnings = [warning for other in others if (warning := _overlap(path, reader, other))]
         others.append(reader)
         return max(warnings, key=lambda warning: warning[0])[1] if warnings else None
 
 
-def _overlap(path: Path, mine: Reader, other: Reader) -> tuple[bool, str] | None:
+def _overlap(path: Path, mine: SourceReader, other: SourceReader) -> tuple[bool, str] | None:
     """Return whether two readers of a file leak held-out rows, and a message; None if disjoint."""
     same_file = mine.file == other.file
     other_key = other.at if same_file else f"{other.file}, {other.at}"

@@ -71,14 +71,14 @@ def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, 
     if places[-1] is None and run is not None:
         places[-1] = RunPosition("percent", 100)
     counted = {
-        place: _in_samples_or_tokens(place, (steps_in, size), run)
-        for place in places
-        if place is not None
+        position: _in_samples_or_tokens(position, (steps_in, size), run)
+        for position in places
+        if position is not None
     }
     units = {unit for unit, _ in counted.values()} or {steps_in}
     if len(units) > 1:
         raise ConfigError("some stages end at samples, others at tokens: use one unit")
-    ends = [None if place is None else counted[place][1] for place in places]
+    ends = [None if position is None else counted[position][1] for position in places]
     unit: Clock = "tokens" if units == {"tokens"} else "samples"
     if any(
         start is None or (end is not None and end <= start)
@@ -89,15 +89,15 @@ def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, 
 
 
 def _in_samples_or_tokens(
-    place: RunPosition, step: tuple[str, int], run: tuple[str, int] | None
+    position: RunPosition, step: tuple[str, int], run: tuple[str, int] | None
 ) -> tuple[str, int]:
     """Convert a position to samples or tokens."""
-    if place.unit == "steps":
-        return step[0], int(place.number) * step[1]
-    if place.unit != "percent":
-        return place.unit, int(place.number)
+    if position.unit == "steps":
+        return step[0], int(position.number) * step[1]
+    if position.unit != "percent":
+        return position.unit, int(position.number)
     if run is None:
         raise ConfigError(
-            f"a stage ends at {place.number:g}% of a run without a horizon: add a horizon"
+            f"a stage ends at {position.number:g}% of a run without a horizon: add a horizon"
         )
-    return run[0], int(Fraction(repr(place.number)) * run[1] / 100)
+    return run[0], int(Fraction(repr(position.number)) * run[1] / 100)

@@ -113,7 +113,7 @@ class ChecksummedFile:
 
     def open(self) -> io.BufferedReader:
         """Return an open file that compares what it reads."""
-        return io.BufferedReader(_Reader(self), sums.BLOCK)
+        return io.BufferedReader(_ChecksummedReader(self), sums.BLOCK)
 
 
 class OpenRequest(NamedTuple):
@@ -136,7 +136,7 @@ class OpenRequest(NamedTuple):
         return self.data.origin
 
 
-class _Reader(io.RawIOBase):
+class _ChecksummedReader(io.RawIOBase):
     """Raw reader with seek of a checksummed file."""
 
     def __init__(self, data: ChecksummedFile) -> None:

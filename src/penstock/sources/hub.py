@@ -14,7 +14,7 @@ from .identity import Digest, fixed_sample, row_digests, value_digest
 from .rows import exact_pylist
 
 _BATCH = 256  # rows converted at a time
-_LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")
+_LEAF_TYPES = ("ArrowExamplesIterable", "ExamplesIterable")
 """Iterables that only read, so that their shards can be read separately."""
 
 
@@ -42,7 +42,7 @@ class HubStream:
         self._dataset, self.identity = dataset, identity
         iterable = getattr(dataset, "_ex_iterable", None)
         only_reads = (
-            type(iterable).__name__ in _LEAVES
+            type(iterable).__name__ in _LEAF_TYPES
             and not dataset._distributed
             and not dataset._formatting
         )

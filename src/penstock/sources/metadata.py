@@ -47,17 +47,17 @@ _NUMBERED = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch
 _IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
 
 
-def is_metadata(path: PurePath, asked: str = "") -> bool:
+def is_metadata(path: PurePath, named: str = "") -> bool:
     """Return whether a file or one of its folders is named like metadata of a known tool.
 
-    A file named `asked` counts as data.
+    A file named `named` counts as data.
 
     >>> is_metadata(PurePath("dataset_info.json")), is_metadata(PurePath("_temporary/0/a.parquet"))
     (True, True)
     >>> is_metadata(PurePath("part-00000.parquet"))
     False
     """
-    return (bool(_NAMED(path.name)) and path.name != asked) or any(
+    return (bool(_NAMED(path.name)) and path.name != named) or any(
         _IN_FOLDER(piece) for piece in path.parts[:-1]
     )
 

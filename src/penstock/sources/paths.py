@@ -273,7 +273,7 @@ class _Scanner:
 def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
     """Yield the matches of a pattern: sort key, position in an ordered folder, and entry."""
     if is_remote(pattern_given):
-        yield from _far(str(pattern_given), scanner)
+        yield from _remote_matches(str(pattern_given), scanner)
         return
     try:
         pattern = parse_location(pattern_given).as_posix()
@@ -321,7 +321,7 @@ def _names(pattern: str | Path) -> list[str]:
     return [str(parse_location(name)) for name in braces(str(pattern))]
 
 
-def _far(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
+def _remote_matches(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
     """Yield the matches of a pattern of remote objects, like `_matches`."""
     names = _names(pattern)
     globs = [name for name in names if is_glob(name)]

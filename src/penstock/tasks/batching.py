@@ -211,7 +211,7 @@ def _with_common_dtype(values: Sequence[Any], step: str) -> list[Any]:
         return exact_tensors(values) if _is_tensor(values[0]) else exact_arrays(values)
     except InexactError as error:
         raise DataError(
-            f"{step}: value {error.place}: {error}; convert all values to one dtype first"
+            f"{step}: value {error.index}: {error}; convert all values to one dtype first"
         ) from None
 
 

@@ -251,7 +251,7 @@ class TaskEncoder(Generic[S, E, R, B]):
         """
         stages = _Stages(self, drops)
         dataset = stages.append(
-            dataset.with_source(_keyed),
+            dataset.with_source(_with_restore_key),
             "encode_sample",
             stages.sample_hooks(packing_buffer_size),
         )
@@ -418,7 +418,7 @@ class _Named:
         return self.fn(value, rng)
 
 
-def _keyed(sample: Any, source: str, epoch: int, index: int) -> Any:
+def _with_restore_key(sample: Any, source: str, epoch: int, index: int) -> Any:
     """Copy a sample and add its restore key."""
     restore_key = (source, epoch, index)
     sample_type: Any = cast("Any", type(sample))

@@ -15,7 +15,7 @@ from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
 from .asserts import difference
 
-_FAR = 3 * 10**12
+_DISTANT = 3 * 10**12
 _MANY = 300
 
 
@@ -166,8 +166,8 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
     source, k = rule.at(positions)
     _vector(source, positions, f"{name}.at")
     _vector(k, positions, f"{name}.at")
-    far = rule.at(_FAR + positions[:9])
-    for where, found in ((positions, source), (_FAR + positions[:9], far[0])):
+    far = rule.at(_DISTANT + positions[:9])
+    for where, found in ((positions, source), (_DISTANT + positions[:9], far[0])):
         if len(wrong := np.flatnonzero((found < 0) | (found >= len(sizes)))):
             at = int(wrong[0])
             raise AssertionError(
@@ -189,7 +189,7 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             f"{name}.at gives other draws one by one than together: it must be pure"
         )
     if isinstance(rule, Invertible):
-        for where, (i, draws) in ((positions, (source, k)), (_FAR + positions[:9], far)):
+        for where, (i, draws) in ((positions, (source, k)), (_DISTANT + positions[:9], far)):
             if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
@@ -293,11 +293,11 @@ def _foreign(carry: Any) -> str:
     return type(carry).__name__
 
 
-def _vector(found: Any, asked: Ints, where: str) -> None:
+def _vector(found: Any, positions: Ints, where: str) -> None:
     shape, kind = getattr(found, "shape", None), getattr(getattr(found, "dtype", None), "kind", "")
-    if shape != asked.shape or kind not in "iu":
+    if shape != positions.shape or kind not in "iu":
         raise AssertionError(
-            f"{where} gave {type(found).__name__} of shape {shape} for {len(asked)} positions: a "
+            f"{where} gave {type(found).__name__} of shape {shape} for {len(positions)} positions: a "
             "vector of as many "
             "integers is needed"
         )

@@ -155,7 +155,7 @@ def assert_resumes(
         json: Send states through JSON.
         equal_states: Compare states too.
         at_most: Maximum number of positions.
-        same: Comparison of two samples, in place of equality.
+        same: Comparison of two samples, in position of equality.
         state: Returns the state of an iterator, if it has no `state_dict`.
         load: Loads a state into an iterator.
 
@@ -167,16 +167,16 @@ def assert_resumes(
 
     >>> class Forgetful:
     ...     def __init__(self):
-    ...         self.place, self.half = 0, 0
+    ...         self.position, self.half = 0, 0
     ...     def __iter__(self):
     ...         return self
     ...     def __next__(self):
-    ...         self.place, self.half = self.place + 1, self.half + self.place
+    ...         self.position, self.half = self.position + 1, self.half + self.position
     ...         return self.half
     ...     def state_dict(self):
-    ...         return {"place": self.place}
+    ...         return {"position": self.position}
     ...     def load_state_dict(self, state):
-    ...         self.place, self.half = state["place"], 0
+    ...         self.position, self.half = state["position"], 0
     >>> assert_resumes(Forgetful, steps=5)
     Traceback (most recent call last):
     ...
@@ -273,7 +273,7 @@ def assert_elastic(
         switch_at: Numbers of items after which to stop, rounded up to full
             rounds (default: after one round, and half-way).
         steps: Number of items to compare (default: the first pass, at most 1,000).
-        same: Comparison of two samples, in place of equality.
+        same: Comparison of two samples, in position of equality.
         rows: Splits an item into rows, if world sizes group rows differently.
 
     Raises:
@@ -314,12 +314,12 @@ def _switch(
 ) -> None:  # fmt: skip
     ranks = [make(r, before) for r in range(before)]
     try:
-        place = _follow([iter(rank) for rank in ranks], want, 0, same, apart, stop // before)
+        position = _follow([iter(rank) for rank in ranks], want, 0, same, apart, stop // before)
         states = codec.dumps([rank.state_dict() for rank in ranks])
         others = [make(r, after) for r in range(after)]
         for other in others:
             other.load_state_dict(codec.loads(states))
-        _follow([iter(other) for other in others], want, place, same, apart)
+        _follow([iter(other) for other in others], want, position, same, apart)
     except AssertionError as error:
         raise AssertionError(f"{before} ranks until sample {stop}, then {after}: {error}") from None
 
@@ -342,7 +342,7 @@ def _steps_of_ranks(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[A
 def _follow(
     ranks: list[Iterator[Any]],
     want: list[Any],
-    place: int,
+    position: int,
     same: Same | None,
     apart: Apart,
     max_steps: int = 1 << 62,
@@ -350,16 +350,16 @@ def _follow(
     """Compare steps with the expected rows, in any order; return the position after them."""
     step = len(ranks)
     for rows in islice(_steps_of_ranks(ranks, apart), max_steps):
-        if place + len(rows) > len(want) and not _ends(want):
+        if position + len(rows) > len(want) and not _ends(want):
             break
-        next_rows = want[place : place + len(rows)]
-        if _ends(rows) and _ends(want[place : place + step]):
+        next_rows = want[position : position + len(rows)]
+        if _ends(rows) and _ends(want[position : position + step]):
             break  # the remaining rows do not fill a step
-        compare(_in_order(rows, next_rows, same), next_rows, same, place)
-        place, step = place + len(rows), max(step, len(rows))
-        if place == len(want):
+        compare(_in_order(rows, next_rows, same), next_rows, same, position)
+        position, step = position + len(rows), max(step, len(rows))
+        if position == len(want):
             break
-    return place
+    return position
 
 
 def _ends(events: list[Any]) -> bool:
@@ -371,9 +371,9 @@ def _in_order(rows: list[Any], expected: list[Any], same: Same | None) -> list[A
     """Return the rows of a step in the expected order; replace missing rows by others."""
     remaining, ordered = list(rows), list[Any]()
     for row in expected:
-        place = next(
+        position = next(
             (i for i, candidate in enumerate(remaining) if not difference(candidate, row, same)),
             None,
         )
-        ordered.append(remaining[0] if place is None else remaining.pop(place))
+        ordered.append(remaining[0] if position is None else remaining.pop(position))
     return ordered

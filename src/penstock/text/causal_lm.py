@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..engine.base.arguments import check_choice
 from ..engine.base.dtypes import cast_array
 from ..engine.base.integers import check_int
-from ..engine.packing.row import OWN
+from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import ConfigError, DataError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -292,4 +292,4 @@ _MAKERS: dict[Field, Callable[[_Rows], Any]] = {
         _Rows.longest,
     ),
 }
-_KNOWN = {"tokens", "loss_mask", *OWN, *get_args(Field)}
+_KNOWN = {"tokens", "loss_mask", *ADDED_COLUMNS, *get_args(Field)}

@@ -19,7 +19,7 @@ from ..engine.base.dtypes import (
 from ..engine.base.integers import cast_scalar, check_int
 from ..engine.base.tree import collate
 from ..engine.packing.options import DType, check_dtype
-from ..engine.packing.row import OWN
+from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import DataError
 
 Array = npt.NDArray[Any]
@@ -71,7 +71,7 @@ class Padded:
             cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc})
             for doc in documents
         ]
-        if conflicts := OWN & rows[0].keys():
+        if conflicts := ADDED_COLUMNS & rows[0].keys():
             raise DataError(
                 f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"
@@ -143,8 +143,8 @@ def _pad_columns(
                 integers,
             )
         except InexactError as error:
-            message = f"field {name!r} of sample {error.place} in the batch: {error}; pass dtype= of one that holds all"
-            raise DataError(message, part=(error.place,)) from None
+            message = f"field {name!r} of sample {error.index} in the batch: {error}; pass dtype= of one that holds all"
+            raise DataError(message, part=(error.index,)) from None
         except OverflowError as error:
             raise DataError(f"field {name!r} cannot hold its padding {fill}: {error}") from None
         out[name] = collate([{name: value} for value in values])[name] if padded is None else padded

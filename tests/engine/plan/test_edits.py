@@ -120,7 +120,7 @@ def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
 def test_an_exclusion_holds_from_the_next_row_on_after_the_batch_has_changed(packed: bool) -> None:
     rows = documents(40, "text").repeat().pack(16) if packed else numbers(40, "text").repeat()
     saved = states(rows.batch(2, collate=list), 2)
-    plan = rows.batch(3, collate=list).plan.after(saved)
+    plan = rows.batch(3, collate=list).plan.for_state(saved)
     following = [sample for sample in plan.rows().at(slice(4, 6)) if sample.start in (None, 0)]
     edited = plan.exclude(following)
     given = [sample.key for sample in edited.rows().at(slice(4, 30))]

@@ -204,7 +204,7 @@ def check_choice(value: object, choices: tuple[str, ...], where: str) -> None:
         )
 
 
-def validated(thing: T) -> T:
+def validated(target: T) -> T:
     """Decorate a function, or a class, to check arguments and suggest corrections.
 
     It corrects names of arguments and, for classes, of attributes. It checks values of arguments by
@@ -217,7 +217,7 @@ def validated(thing: T) -> T:
     ...
     TypeError: ask() has no argument 'num_workers'; did you mean workers=?
     """
-    return _checked(thing) if isfunction(thing) else _with_hints(thing)
+    return _checked(target) if isfunction(target) else _with_hints(target)
 
 
 def _with_hints(kind: Any) -> Any:

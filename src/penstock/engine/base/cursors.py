@@ -18,7 +18,7 @@ def as_int(cursor: Json, most: int = _MAX_CURSOR) -> int:
     return cursor
 
 
-def check_reach(place: int, where: str) -> None:
+def check_reach(position: int, where: str) -> None:
     """Raise `IndexError` if a position exceeds the range of cursors.
 
     >>> check_reach(1 << 53, "seek(9007199254740992)")
@@ -26,7 +26,7 @@ def check_reach(place: int, where: str) -> None:
     ...
     IndexError: seek(9007199254740992) is behind sample or pass 2^53: no run gets there
     """
-    if place >= _MAX_CURSOR:
+    if position >= _MAX_CURSOR:
         raise IndexError(f"{where} is behind sample or pass 2^53: no run gets there")
 
 

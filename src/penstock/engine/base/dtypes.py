@@ -30,34 +30,34 @@ _NUMBERS = (int, float, complex, np.number, np.bool_, np.datetime64, np.ndarray)
 
 
 class InexactError(ValueError):
-    """Value without a common dtype with the others; `place` is the index of its array or sample."""
+    """Value without a common dtype with the others; `index` is the index of its array or sample."""
 
-    def __init__(self, message: str, place: int) -> None:
+    def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
-        self.place = place
+        self.index = index
 
 
-def require_unmasked(values: Any, place: int = 0) -> None:
+def require_unmasked(values: Any, index: int = 0) -> None:
     """Raise `InexactError` for a masked array, as joining would deliver the masked values."""
     if isinstance(values, np.ma.MaskedArray):
         raise InexactError(
             "a masked array would lose its mask: give its `filled()` values and the mask apart",
-            place,
+            index,
         )
 
 
 def _require_readable(values: Any) -> None:
     """Raise `InexactError` for the first tensor or foreign array that NumPy cannot convert."""
     listed = cast("Sequence[Any]", values if isinstance(values, list | tuple) else [values])
-    for place, leaf in (
-        (place, leaf) for place, value in enumerate(listed) for leaf in _leaves([value])
+    for index, leaf in (
+        (index, leaf) for index, value in enumerate(listed) for leaf in _leaves([value])
     ):
         try:
             np.asarray(leaf)
         except (TypeError, RuntimeError) as error:
             kind = f"{type(leaf).__name__} of {getattr(leaf, 'dtype', None)}"
             message = f"a {kind} does not become a NumPy array ({error}): change it in a map before"
-            raise InexactError(message, place) from None
+            raise InexactError(message, index) from None
 
 
 def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
@@ -79,8 +79,8 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     ...
     penstock.engine.base.dtypes.InexactError: 9007199254740993 beside float64 is no float64
     """
-    for place, array in enumerate(arrays):
-        require_unmasked(array, place)
+    for index, array in enumerate(arrays):
+        require_unmasked(array, index)
     dtypes = {array.dtype for array in arrays if array.size}
     if not dtypes:
         return next((array for array in arrays if not is_untyped(array)), arrays[0]).dtype
@@ -97,17 +97,17 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     records = any(dtype.names for dtype in dtypes)  # their integer fields may become floats
     if common is None or len(families) > 1 or records:
         first = next(array.dtype for array in arrays if array.size)
-        place = next(i for i, array in enumerate(arrays) if array.size and array.dtype != first)
-        raise InexactError(f"{arrays[place].dtype} and {first} have no common dtype", place)
-    for place, array in enumerate(arrays):
+        index = next(i for i, array in enumerate(arrays) if array.size and array.dtype != first)
+        raise InexactError(f"{arrays[index].dtype} and {first} have no common dtype", index)
+    for index, array in enumerate(arrays):
         if not array.size or array.dtype == common:
             continue
         if array.dtype.kind in "iu" and common.kind in "fcV":
-            require_exact(array, common, place)
+            require_exact(array, common, index)
         elif array.dtype.kind in "mM" and not np.array_equal(
             array.view(np.int64), array.astype(common).astype(array.dtype).view(np.int64)
         ):
-            raise InexactError(f"{array.dtype} does not fit into {common}", place)
+            raise InexactError(f"{array.dtype} does not fit into {common}", index)
     return common
 
 
@@ -117,16 +117,16 @@ def _of_integers(arrays: Sequence[Array], promoted: np.dtype[Any]) -> np.dtype[A
     ranges = [(int(array.min()), int(array.max())) if array.size else (0, 0) for array in arrays]
     if max(high for _, high in ranges) <= np.iinfo(_INT64).max:
         return _INT64
-    for place, (low, _) in enumerate(ranges):
+    for index, (low, _) in enumerate(ranges):
         if low < 0:
             raise InexactError(
                 f"{low} beside integers over {np.iinfo(_INT64).max} fits into no integer dtype",
-                place,
+                index,
             )
     return _UINT64
 
 
-def require_exact(integers: Array, dtype: np.dtype[Any], place: int = 0) -> None:
+def require_exact(integers: Array, dtype: np.dtype[Any], index: int = 0) -> None:
     """Raise `InexactError` if a float dtype does not represent each of these integers."""
     limit = 2 << int(np.finfo(dtype).nmant) if dtype.kind in "fc" else 0
     low, high = int(integers.min()), int(integers.max())
@@ -138,7 +138,7 @@ def require_exact(integers: Array, dtype: np.dtype[Any], place: int = 0) -> None
             return
         low, high = (int(changed.min()), int(changed.max())) if changed.size else (low, high)
     value = high if high >= -low else low
-    raise InexactError(f"{value} beside {dtype} is no {dtype}", place)
+    raise InexactError(f"{value} beside {dtype} is no {dtype}", index)
 
 
 def exact_array(values: Any) -> Array:
@@ -150,7 +150,7 @@ def exact_array(values: Any) -> Array:
     Raises:
         ValueError: if lists are ragged.
         InexactError: if no dtype holds all numbers, for masked arrays, and for tensors that NumPy
-            cannot convert; `place` is the index in the outermost list.
+            cannot convert; `index` is the index in the outermost list.
 
     >>> exact_array([2**63 + 1, 5]), exact_array([])
     (array([9223372036854775809,                   5], dtype=uint64), array([], dtype=int64))
@@ -166,9 +166,9 @@ def exact_array(values: Any) -> Array:
         isinstance(next(_leaves(cast("Any", values)), None), np.ndarray)
         or (kind == "f" and bool(np.isnan(array).any()))
     ):  # NumPy converts a masked number to NaN
-        for place, value in enumerate(cast("Sequence[Any]", values)):
+        for index, value in enumerate(cast("Sequence[Any]", values)):
             for leaf in _leaves([value]):
-                require_unmasked(leaf, place)
+                require_unmasked(leaf, index)
     if kind in "biuO" or not isinstance(values, list | tuple):
         return array
     if not array.size:
@@ -194,9 +194,9 @@ def exact_array(values: Any) -> Array:
         return np.asarray(values, common_dtype([np.asarray(leaf) for leaf in leaves]))
     except InexactError as error:
         owners = [
-            place for place, value in enumerate(cast("Any", values)) for _ in _leaves([value])
+            index for index, value in enumerate(cast("Any", values)) for _ in _leaves([value])
         ]
-        raise InexactError(str(error), owners[error.place]) from None
+        raise InexactError(str(error), owners[error.index]) from None
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

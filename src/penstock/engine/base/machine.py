@@ -39,11 +39,11 @@ def keep_memory() -> None:
     bytes(_LARGE)  # never written to, so it uses no memory
 
 
-def detect_rank(whole: bool = False) -> tuple[int, int]:
+def detect_rank(complete: bool = False) -> tuple[int, int]:
     """Return the rank of this process and the world size.
 
     They come from torch.distributed or jax.distributed if one is initialised, else from the
-    environment of the launcher (torchrun, MPI, srun), else they are 0 and 1. With `whole`,
+    environment of the launcher (torchrun, MPI, srun), else they are 0 and 1. With `complete`,
     `WORLD_SIZE` without `RANK` is a `ConfigError`.
     """
     torch = sys.modules.get("torch.distributed")
@@ -63,7 +63,7 @@ def detect_rank(whole: bool = False) -> tuple[int, int]:
     if (
         not rank.isdecimal()
         or not size.isdecimal()
-        or (whole and "RANK" not in os.environ and int(size) > 1)
+        or (complete and "RANK" not in os.environ and int(size) > 1)
     ):
         raise ConfigError(
             f"RANK={os.environ.get('RANK')} and WORLD_SIZE={os.environ.get('WORLD_SIZE')} in the "
@@ -128,7 +128,7 @@ def seed_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(saved[2])
 
 
-def fresh_generator(thing: object) -> Any:
+def fresh_generator(original: object) -> Any:
     """Return a new random generator of the same type with seed 0, or None for other objects.
 
     Types are `random.Random`, NumPy's generators, and torch's for the CPU.
@@ -138,12 +138,12 @@ def fresh_generator(thing: object) -> Any:
     import numpy as np
 
     torch: Any = sys.modules.get("torch")
-    if torch and isinstance(thing, torch.Generator) and cast(Any, thing).device.type == "cpu":
+    if torch and isinstance(original, torch.Generator) and cast(Any, original).device.type == "cpu":
         return torch.Generator().manual_seed(0)
-    if not isinstance(thing, random.Random | np.random.Generator | np.random.RandomState):
+    if not isinstance(original, random.Random | np.random.Generator | np.random.RandomState):
         return None
     try:
-        generator: Any = copy.deepcopy(thing)
+        generator: Any = copy.deepcopy(original)
         if isinstance(generator, np.random.Generator):
             generator.bit_generator.state = type(generator.bit_generator)(0).state
         else:

@@ -206,7 +206,7 @@ def _join(rows: Sequence[Array], name: str) -> Array:
     try:
         return concatenate([*nonempty.values()])
     except InexactError as error:
-        place = [*nonempty][error.place]
+        place = [*nonempty][error.index]
         message = f"field {name!r} of sample {place} in the batch: {error}; give all samples one type in a map before"
         raise DataError(message, part=(place,)) from None
     except ValueError as error:

@@ -89,16 +89,16 @@ def leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:
     >>> list(leaves({"a": 1, "b": (2, [3])}))
     [('a', 1), ('b[0]', 2), ('b[1][0]', 3)]
     """
-    return ((path.removeprefix("."), leaf) for path, leaf in _walk(tree, "", lists))
+    return ((path.removeprefix("."), leaf) for path, leaf in _iter_leaves(tree, "", lists))
 
 
-def _walk(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
     node = _node(tree, lists=lists)
     if node is None:
         yield path, tree
     else:
         for name, value in zip(node.names, node.values, strict=True):
-            yield from _walk(value, path + name, lists)
+            yield from _iter_leaves(value, path + name, lists)
 
 
 # ---------------------------------------------------------------- batches: trees of columns
@@ -297,10 +297,10 @@ def _numbers(values: Sequence[Any], path: str) -> Any:
 
 
 def _inexact(path: str, error: InexactError) -> DataError:
-    sample = f"sample {error.place} in the batch"
+    sample = f"sample {error.index} in the batch"
     at = f"{_field(path)} of {sample}" if path else sample
     message = f"{at}: {error}; change that in a map before, or use collate=list"
-    return DataError(message, part=(error.place,))
+    return DataError(message, part=(error.index,))
 
 
 def _arrays(values: Sequence[Any], path: str) -> Any:

@@ -21,7 +21,7 @@ _BESIDE = frozenset(  # other parameters of signed URLs of S3, CloudFront, Googl
 _BEFORE_GLOB = re.compile(
     r"(?:[\w+.:-]+:/+(?:[^/]*@)?\[[\da-f:.]*:[\da-f:.]*(?:%[^]/]*)?\])?[^*?\[]*", re.IGNORECASE
 )
-_PLACE = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
+_HOST = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
 _QUERY = re.compile(r"\?[\w.~%-]+=")
 
 
@@ -189,7 +189,7 @@ def url_problem(path: str) -> str:
     for link in _LINK.split(restore_slashes(path)):
         head, rest = [*re.split(":/+", link, maxsplit=1), ""][:2]  # a path has one slash there
         web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
-        if web and not _PLACE.fullmatch(place.rpartition("@")[2]):
+        if web and not _HOST.fullmatch(place.rpartition("@")[2]):
             return f"{head}://...: the host is ambiguous: in a password, write %2F for /, %3F for ? and %23 for #"
         if not web and _QUERY.search(rest):
             return (

@@ -16,7 +16,7 @@ from ...types import Json
 from ..base.integers import check_int, check_position
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import By, Past, Weighted
-from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told
+from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, UnchangedPasses
 from .build import Builder
 from .history import FURTHEST
 from .nodes import Each, Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
@@ -141,7 +141,8 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
     if bounds := {edit.lap for edit in skips} - {0}:
         first = max((lap for lap in bounds if lap <= epoch), default=0)
         flow = _below_batches(
-            flow, Told(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST))
+            flow,
+            UnchangedPasses(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST)),
         )
     return flow
 
@@ -155,7 +156,7 @@ def own_pass(flow: Flow, path: Path) -> bool:
     return path == () and isinstance(flow, Mix)
 
 
-def _below_batches(flow: Flow, order: Gap | Told) -> Flow:
+def _below_batches(flow: Flow, order: Gap | UnchangedPasses) -> Flow:
     """The order put below the batches that come last, where positions are those of the run."""
     match flow:
         case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):

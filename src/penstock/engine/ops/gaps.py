@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...types import Ints
-from ..orders import Gap, Told
+from ..orders import Gap, UnchangedPasses
 from .op import Before
 from .order import PassOp
 from .seek import At
@@ -69,7 +69,7 @@ class GapOp(PassOp):
 class ToldOp(PassOp):
     """The passes that are as long as the one in which a run stands; others are refused."""
 
-    order: Told
+    order: UnchangedPasses
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.order.check(start, stop, self.flow.size)

@@ -13,7 +13,7 @@ from ..orders import (
     RepeatEach,
     Replay,
     Slice,
-    Told,
+    UnchangedPasses,
     WindowShuffle,
 )
 from .buckets import BucketOp
@@ -33,7 +33,7 @@ _OPS: dict[type, type[OrderOp]] = {
     Portion: PortionOp,
     AllBut: PortionOp,
     Gap: GapOp,
-    Told: ToldOp,
+    UnchangedPasses: ToldOp,
 }
 
 

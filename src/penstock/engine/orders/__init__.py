@@ -6,7 +6,7 @@ positions that do not occur. "Laps" are replay numbers: how often a fixed set wa
 """
 
 from .buckets import BucketShuffle
-from .passes import Repeat, RepeatEach, Replay, Told
+from .passes import Repeat, RepeatEach, Replay, UnchangedPasses
 from .portion import Portion, fraction_of
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
 from .slices import AllBut, FixedSet, Gap, Pick, Slice, Stride
@@ -25,7 +25,7 @@ __all__ = [
     "Shuffle",
     "Slice",
     "Stride",
-    "Told",
+    "UnchangedPasses",
     "WindowShuffle",
     "fraction_of",
 ]

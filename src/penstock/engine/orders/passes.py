@@ -76,7 +76,7 @@ class RepeatEach:
 
 
 @dataclass(frozen=True)
-class Told:
+class UnchangedPasses:
     """The passes `first` to `stop - 1`, which are as long as the current pass of a run."""
 
     KEY = None

@@ -205,7 +205,7 @@ class FeatureRows:
             return packed_dtype(typed, _of(self.dtype, name), self.integers)
         except InexactError as error:
             message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
-            raise _part(message, error.place + 1) from None
+            raise _part(message, error.index + 1) from None
 
     def _cast_fill(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
         """Convert padding or BOS to the dtype of the feature."""

@@ -18,7 +18,7 @@ from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow,
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
 from .batches import build_plain
-from .row import OWN, build_row
+from .row import ADDED_COLUMNS, build_row
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
 
@@ -95,11 +95,11 @@ class Packing:
             )
         names = None if self.features is None else list(self.features)
         if names is not None and (
-            not names or OWN & {*names, *self.unpacked} or {*names} & {*self.unpacked}
+            not names or ADDED_COLUMNS & {*names, *self.unpacked} or {*names} & {*self.unpacked}
         ):
             raise ConfigError(
                 f"pack: features={names} must name at least one feature, none of "
-                f"unpacked={list(self.unpacked)}, and not {' or '.join(sorted(OWN))}, which "
+                f"unpacked={list(self.unpacked)}, and not {' or '.join(sorted(ADDED_COLUMNS))}, which "
                 "packing adds"
             )
         for option in ("pad", "bos", "eos", "dtype"):

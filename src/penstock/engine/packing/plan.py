@@ -57,7 +57,7 @@ def count_settled_documents(
 
 
 def adjust_group_count(
-    own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1
+    later: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1
 ) -> Layout:
     """Adjust the plan of a later pass to the number of groups of the first pass.
 
@@ -65,13 +65,13 @@ def adjust_group_count(
     is not enough, each document gets the place of a document of its length in the first pass. With
     other lengths, pieces are halved until there are enough. Surplus groups at the end are dropped.
     """
-    missing = len(first) - len(own)
-    inside = np.ones(len(own.item), np.bool_)
-    inside[own.bounds[:-1]] = False
+    missing = len(first) - len(later)
+    inside = np.ones(len(later.item), np.bool_)
+    inside[later.bounds[:-1]] = False
     cuts = np.flatnonzero(inside)
     if 0 <= missing <= len(cuts):
-        bounds = np.sort(np.concatenate([own.bounds, cuts[len(cuts) - missing :]]))
-        return replace(own, bounds=bounds)
+        bounds = np.sort(np.concatenate([later.bounds, cuts[len(cuts) - missing :]]))
+        return replace(later, bounds=bounds)
     old_order, new_order = np.argsort(before, kind="stable"), np.argsort(lengths, kind="stable")
     if np.array_equal(before[old_order], lengths[new_order]):
         place = np.empty_like(old_order)
@@ -79,22 +79,22 @@ def adjust_group_count(
         return replace(first, item=place[first.item])
     if missing > 0:
         return _halve(
-            own,
+            later,
             len(first),
             multiple if isinstance(inner_of(fold), ConcatSplit | FirstFit | BestFit) else 0,
         )
-    bounds = own.bounds[: len(first) + 1]
+    bounds = later.bounds[: len(first) + 1]
     return Layout(
-        bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop))
+        bounds, *(column[: int(bounds[-1])] for column in (later.item, later.start, later.stop))
     )
 
 
-def _halve(own: Layout, groups: int, multiple: int) -> Layout:
+def _halve(later: Layout, groups: int, multiple: int) -> Layout:
     """Create `groups` groups of one piece each, by halving the longest pieces at a multiple.
 
     With `multiple` 0, pieces cannot be divided.
     """
-    item, start, stop = own.item, own.start, own.stop
+    item, start, stop = later.item, later.start, later.stop
     while (missing := groups - len(item)) > 0:
         sizes = stop - start
         cut = np.argsort(-sizes, kind="stable")[
@@ -103,7 +103,7 @@ def _halve(own: Layout, groups: int, multiple: int) -> Layout:
         if not cut.size:
             raise DataError(
                 f"pack: the first pass fills {groups} rows, a later one of "
-                f"{len(np.unique(own.item))} documents cannot; pack passes that hold the same "
+                f"{len(np.unique(later.item))} documents cannot; pack passes that hold the same "
                 "documents"
             )
         middle = start + sizes // (2 * multiple) * multiple

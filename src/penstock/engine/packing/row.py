@@ -19,7 +19,7 @@ from ..grouping.concat_split import Piece
 Array: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
 
-OWN = frozenset({"segment_ids", "positions"})
+ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
 """The columns that packing adds to a row."""
 
 _RAMP = np.arange(1 << 16, dtype=np.int32)
@@ -154,7 +154,7 @@ def _columns(
     ]
     names = list(features) if features is not None else [key for key in keys if key not in unpacked]
     wanted = {*names, *unpacked}
-    if not names or OWN & wanted:
+    if not names or ADDED_COLUMNS & wanted:
         clash = "packing adds columns of that name" if names else "nothing is left to pack"
         raise DataError(
             f"documents with {_names(wanted)}: {clash}; rename or drop them before pack"
@@ -226,7 +226,7 @@ def _packed(
         np.concatenate([part for pieces in parts for part in pieces], out=out, casting="same_kind")
     except InexactError as error:
         raise _error(
-            f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.place
+            f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.index
         ) from error
     except DataError:
         raise

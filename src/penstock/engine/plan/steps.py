@@ -16,7 +16,7 @@ from ..ops.each import EachOp
 from ..ops.gaps import ToldOp
 from ..ops.op import Op
 from ..ops.pack import passes_of
-from ..orders import Told
+from ..orders import UnchangedPasses
 from ..runtime.step_log import (
     DealtSteps,
     StepRecord,
@@ -35,7 +35,7 @@ def rows_op(op: Op) -> Op:
     return op
 
 
-def told_of(op: Op) -> Told | None:
+def told_of(op: Op) -> UnchangedPasses | None:
     """Which passes are told, where positions were skipped in some passes only."""
     while isinstance(op, BatchOp | EachOp):
         op = op.flow

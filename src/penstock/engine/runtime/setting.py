@@ -95,7 +95,7 @@ def place_of(
         )
     held = None if form is None else form.place
     if rank is None or world_size is None:
-        return held or detect_rank(whole=True)
+        return held or detect_rank(complete=True)
     if held not in (None, (rank, world_size)):
         raise ConfigError(
             f"the loader is rank {rank} of {world_size}, but the devices of this process hold "
