@@ -21,6 +21,7 @@ def main() -> None:
             raise
         sys.exit(f"penstock: {missing_extra(error.name, 'cli', 'the command line')}")
     # Names of files and sources may hold what the encoding of the terminal lacks.
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
+        stdout.reconfigure(errors="backslashreplace")
     app()
