@@ -293,3 +293,56 @@ def test_shells_complete_it(shell: str) -> None:
 
     assert "simulate" in told("complete", **COMPLETED[shell][0])
     assert shell != "zsh" or "_PENSTOCK_COMPLETE" in told("source")
+
+
+@pytest.mark.slow  # starts a process
+def test_a_name_that_is_too_long_or_not_utf_8(world: dict[str, str], penstock: Penstock) -> None:
+    done = penstock("plan", "x" * 300 + ".yaml", "--json")
+    assert done.exit_code == 2 and json.loads(done.stdout)["error"]["kind"] == "UsageError"
+    file = Path(world["FILE"])
+    path = file.with_name("of\udcff.yaml")
+    path.write_bytes(file.read_bytes())
+    page, picture = file.with_name("odd.html"), file.with_name("odd.svg")
+    assert penstock("report", str(path), "-o", str(page)).exit_code == 0
+    command = [sys.executable, "-m", "penstock", "plan", str(path), "-o", str(picture)]
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    assert b"of\\udcff" in subprocess.run(command, env=strict, stdout=-1, check=True).stdout
+    assert "of\\udcff.yaml" in page.read_text() and "of\\udcff.yaml" in picture.read_text()
+
+
+@pytest.mark.parametrize("text", ["3", '"FILE"', "[]", "[3]", "{}"])
+def test_a_state_is_a_mapping_or_a_list_of_them(
+    text: str, world: dict[str, str], penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "state.json").write_text(text.replace("FILE", world["RUN"]))
+    done = penstock("at", world["FILE"], "0", "--state", str(tmp_path / "state.json"), "--json")
+    assert done.exit_code == 2 and json.loads(done.stdout)["error"]["kind"] == "StateError"
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"[" * 100_000, b"3\n"])
+def test_a_dump_is_what_run_dumped(
+    data: bytes, world: dict[str, str], penstock: Penstock, tmp_path: Path
+) -> None:
+    dump = tmp_path / "keys.jsonl"
+    dump.write_bytes(data)
+    words = ("replay", world["FILE"], "--steps", "0:2", "--against", str(dump), "--json")
+    assert json.loads(penstock(*words).stdout)["error"]["kind"] == "DataError"
+    words = ("run", world["FILE"], "--steps", "2", "--state", str(tmp_path / "run"))
+    assert penstock(*words).exit_code == 0
+    dump.write_bytes(data + b"\n")
+    words = (*words[:3], "4", *words[4:], "--dump", str(dump), "--json")
+    assert json.loads(penstock(*words).stdout)["error"]["kind"] == "ConfigError"
+    assert dump.read_bytes() == data + b"\n"
+
+
+def test_a_report_tells_no_secrets(
+    world: dict[str, str], penstock: Penstock, tmp_path: Path
+) -> None:
+    file = tmp_path / "mixture.yaml"
+    lines = (
+        Path(world["FILE"]).read_text().replace("path: ", f"path: {Path(world['FILE']).parent}/")
+    )
+    file.write_text(f"# of https://me:secret@host/x.jsonl?sig=secret\n{lines}")
+    assert penstock("report", str(file), "-o", str(tmp_path / "page.html")).exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "https://host/x.jsonl" in page and "secret" not in page

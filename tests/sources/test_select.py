@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import csv
 
 import penstock as ps
 from example_counts import examples
@@ -287,3 +288,25 @@ def test_a_selection_is_kept_for_the_types_that_the_files_have_together(
     assert sorted(map(str, halves[0] + halves[1])) == sorted(
         str(row["x"]) for row in ps.read([one, other])
     )
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])
+def test_a_column_that_is_not_read_selects_as_if_it_were(tmp_path: Path, suffix: str) -> None:
+    numbers = [1e15 + number * 1000 for number in range(100)]
+    tables = [
+        pa.table({"a": list(range(100)), "x": numbers}),  # whole floats, integers elsewhere
+        pa.table({"a": [100], "x": [1]}),
+        pa.table({"a": [101]}),
+    ]
+    for number, table in enumerate(tables):
+        path = tmp_path / f"{number}.{suffix}"
+        if suffix == "csv":
+            csv.write_csv(table, path)
+        elif suffix == "arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            pq.write_table(table, path)
+    for where in ({"x": {"hash": [0, 0.5]}}, {"x": 1}):
+        rows = [row["a"] for row in ps.read(tmp_path, where=where)]
+        assert [row["a"] for row in ps.read(tmp_path, columns=["a"], where=where)] == rows

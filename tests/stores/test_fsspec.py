@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
 from penstock.stores import Stores, fsspec_client, resolve_beside
 from penstock.stores import blocks as module
+from penstock.stores.client import UnresolvedHost
+from penstock.stores.fsspec_client import FsspecClient
 from penstock.stores.retries import RetryingClients
 
 fsspec: Any = pytest.importorskip("fsspec")
@@ -153,3 +156,14 @@ def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.M
     monkeypatch.setattr(type(memory), "info", lambda self, path: {**told(self, path), "size": None})
     with pytest.raises(StorageError, match="does not report the size of memory://d/x.jsonl"):
         ps.read("memory://d/x.jsonl")
+
+
+def test_a_host_that_does_not_resolve_when_a_file_system_opens(
+    hosts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(sys.modules["fsspec.registry"]._registry["sftp"], "__init__", connect)  # type: ignore[attr-defined]
+    with pytest.raises(UnresolvedHost, match="does not resolve"):
+        FsspecClient("sftp://far/d", lambda url: url)

@@ -6,6 +6,7 @@ A command parses arguments, asks the library, and prints text or JSON. The comma
 
 from __future__ import annotations
 
+import io
 import sys
 
 from penstock.errors import missing_extra
@@ -19,4 +20,8 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"penstock: {missing_extra(error.name, 'cli', 'the command line')}")
+    # Names of files and sources may hold what the encoding of the terminal lacks.
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
+        stdout.reconfigure(errors="backslashreplace")
     app()

@@ -40,8 +40,11 @@ def mixture_file(text: str) -> Path:
         path = parse_location(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
-    if is_remote(path) or path.is_file():
-        return path
+    try:
+        if is_remote(path) or path.is_file():
+            return path
+    except OSError as error:  # the name is too long
+        raise typer.BadParameter(f"{path}: {error.strerror}.") from None
     raise typer.BadParameter(
         f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}."
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
+from penstock.engine.base.limits import LINE
 from penstock.errors import ConfigError, DataError
 
 from .common import (
@@ -162,15 +164,16 @@ def _ranges_text(steps: list[int]) -> str:
 def _read_dump(path: Path) -> dict[int, list[tuple[Any, ...]]]:
     """Read the keys of every step from a file of `penstock run --dump`."""
     keys_by_step = dict[int, list[tuple[Any, ...]]]()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-            keys_by_step[record["step"]] = [tuple(key) for key in record["keys"]]
-        except (ValueError, KeyError, TypeError):
-            raise DataError(
-                "the line is not valid; pass a file written by `penstock run --dump`",
-                where=f"{path}, line {number}",
-            ) from None
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(partial(file.readline, LINE), b""), 1):
+            try:
+                record = json.loads(line)
+                keys_by_step[record["step"]] = [tuple(key) for key in record["keys"]]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise DataError(
+                    "the line is not valid; pass a file written by `penstock run --dump`",
+                    where=f"{path}, line {number}",
+                ) from None
     return keys_by_step
 
 

@@ -263,9 +263,14 @@ def _open_dump(path: Path | None, first: int) -> Generator[IO[str] | None]:
     saved_lines = list[str]()
     if first and path.exists():
         # Drop steps after the state: a killed run may have dumped steps that it did not save.
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n") and json.loads(line)["step"] < first:
-                saved_lines.append(line)
+        try:
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                if line.endswith("\n") and json.loads(line)["step"] < first:
+                    saved_lines.append(line)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ps.ConfigError(
+                f"{path}: not a file of --dump, so the run cannot continue it; name another file"
+            ) from None
     with path.open("w", encoding="utf-8") as file:
         file.writelines(saved_lines)
         yield file

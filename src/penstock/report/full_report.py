@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
 
 from . import shares
@@ -45,10 +46,11 @@ def report(target: Target, steps: int) -> str:
     listed = [list(line) for line in shares.lines(rows, target.packed)]
     empty = [i for i in range(len(listed[0])) if i and not any(line[i] for line in listed[1:])]
     table = [[cell for i, cell in enumerate(line) if i not in empty] for line in listed]
+    text = target.path.read_text(encoding="utf-8")
     parts = [
         ("", summary + pictures(course, f"{target.path.name}: {steps:,} {target.unit}s", strip)),
         ("Remarks", f"<ul>{said}</ul>" if said else "<p>None.</p>"),
-        ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
+        ("The mixture file", f"<pre>{escape(redact_urls(text))}</pre>"),
     ]
     return html(
         f"The data of {target.path.name}", parts, table, frozenset(name for name, _ in noted)
@@ -60,4 +62,5 @@ def write(path: Path, target: Target, steps: int) -> None:
     if path.suffix != ".html":
         raise ConfigError(f"{path}: a report is an HTML page; use the suffix .html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report(target, steps), encoding="utf-8")
+    # Names of files may hold surrogates, which stand for bytes that are not UTF-8.
+    path.write_text(report(target, steps), encoding="utf-8", errors="backslashreplace")

@@ -117,9 +117,11 @@ def save(
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
         path.write_text(
-            html(title, [("", pictures(course, title, strip))], table), encoding="utf-8"
+            html(title, [("", pictures(course, title, strip))], table),
+            encoding="utf-8",
+            errors="backslashreplace",  # of names that are not UTF-8
         )
     elif path.suffix == ".svg":
-        path.write_text(drawing(course, title, strip), encoding="utf-8")
+        path.write_text(drawing(course, title, strip), encoding="utf-8", errors="backslashreplace")
     else:
         draw(course.merged(), title).savefig(path, dpi=160)

@@ -397,6 +397,8 @@ def _state(path: Path) -> Mapping[str, Any] | Path:
         raise storage_error(error, path) from None
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not a valid state: {error}") from None
+    if not isinstance(found, dict | list) or not found:
+        raise StateError(f"{path}: not a valid state: pass the JSON of state_dict()")
     return cast("Mapping[str, Any]", found)
 
 

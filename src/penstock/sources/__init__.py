@@ -252,6 +252,10 @@ def _open(
         return chain
     if columns is not None and format_name in ("jsonl", "text"):
         files, _ = _files(files_found, opener._replace(columns=None))
+    elif columns is not None and format_name in ("parquet", "arrow", "csv"):
+        # As of all files, some of which may lack a column or store it with another type.
+        both = list(dict.fromkeys((*columns, *where)))
+        files, _ = _files(files_found, opener._replace(columns=both))
     return select(chain, files, files_found, where, cache)
 
 

@@ -62,6 +62,8 @@ class FsspecClient:
             ) from None
         except ValueError as error:
             raise ConfigError(f"{url}: {redact_urls(str(error))}") from None
+        except OSError as error:  # some backends connect here
+            raise _to_store_error(error) from None
         self._scheme = url.split("://", 1)[0]
         self._path: Callable[[str], str] = (lambda _: path) if "::" in url else full
 
