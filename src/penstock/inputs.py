@@ -28,7 +28,7 @@ from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype
 from .errors import ConfigError
 from .schedule import COUNTED, Counted, Schedule
-from .sources import Chain, Counts, held_as_columns, hub, open_files
+from .sources import Counts, JoinedFiles, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
@@ -224,7 +224,7 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
     leaf = leaf_of(datasets_of("windows", (store,))[0].flow)
-    if leaf is None or not isinstance(leaf.source, Chain | Tokens):
+    if leaf is None or not isinstance(leaf.source, JoinedFiles | Tokens):
         raise ConfigError(
             "windows: give a token store without steps, as in "
             "ps.windows(ps.read('train.bin', dtype='uint16'), 1024).shuffle()"

@@ -27,11 +27,11 @@ Floats = npt.NDArray[np.float64]
 
 Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
 Counted: TypeAlias = Literal["samples", "tokens"]
-Clock: TypeAlias = Literal[Counted, "steps"]
+ScheduleUnit: TypeAlias = Literal[Counted, "steps"]
 
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 COUNTED: tuple[Counted, ...] = get_args(Counted)
-UNITS: tuple[Clock, ...] = get_args(Clock)
+UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
 
 _MAX_STEP = 1 << 60
 
@@ -68,7 +68,7 @@ class Schedule:
 
     points: Sequence[tuple[int, Mapping[str, float]]]
     interpolation: Interpolation | Sequence[Interpolation] = "step"
-    unit: Clock = "samples"
+    unit: ScheduleUnit = "samples"
     start: Mapping[str, int] | None = None
     stop: Mapping[str, int] | None = None
 
@@ -108,7 +108,7 @@ class Schedule:
         width: float = 0.5,
         *,
         sizes: Sequence[float] | None = None,
-        unit: Clock = "samples",
+        unit: ScheduleUnit = "samples",
     ) -> Schedule:
         """Create a curriculum: a window that moves evenly over sources, from first to last.
 
@@ -178,9 +178,9 @@ class Schedule:
         """
         before, after, t = self._around(step)
         first, last = self._exact[before], self._exact[after]
-        law = self._interpolation_after(before)
-        eased = Fraction(0) if law == "step" else t
-        if law == "cosine":
+        interpolation = self._interpolation_after(before)
+        eased = Fraction(0) if interpolation == "step" else t
+        if interpolation == "cosine":
             eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
         if not any(a for a, on in zip(first, active, strict=True) if on):
@@ -284,15 +284,21 @@ class Schedule:
         for begin, end in pairwise(edges):
             assert begin is not None
             before, after, _ = self._around(begin)
-            law = self._interpolation_after(before)
+            interpolation = self._interpolation_after(before)
             on = np.asarray(self._active(begin, names), np.float64)
-            if law == "step" or before == after or bool((unit[before] == unit[after]).all()):
+            if (
+                interpolation == "step"
+                or before == after
+                or bool((unit[before] == unit[after]).all())
+            ):
                 out.append(
                     Span(begin, end, raw[before] * on, raw[before] * on, begin, begin, "step")
                 )
             else:
                 ends = self.points[before][0], self.points[after][0]
-                out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, law))
+                out.append(
+                    Span(begin, end, unit[before] * on, unit[after] * on, *ends, interpolation)
+                )
         return tuple(out)
 
     def to_json(self) -> dict[str, Json]:
@@ -373,12 +379,12 @@ class Span:
     last: Floats
     origin: int
     target: int
-    law: str
+    interpolation: str
 
     @property
     def constant(self) -> bool:
         """Return whether the weights are constant."""
-        return self.law == "step"
+        return self.interpolation == "step"
 
     def over(self, active: npt.NDArray[np.bool_]) -> Span:
         """Restrict the span to active sources.
@@ -391,7 +397,7 @@ class Span:
         first, last = np.where(active, self.first, 0.0), np.where(active, self.last, 0.0)
         if self.constant or (first.any() and last.any()):
             return replace(self, first=first, last=last)
-        return replace(self, first=first + last, last=first + last, law="step")
+        return replace(self, first=first + last, last=first + last, interpolation="step")
 
     def means(self, positions: Ints, blocks: Ints, block: int) -> Floats:
         """Return the mean weights of stairs, not normalised: float64[stairs, sources].
@@ -406,7 +412,7 @@ class Span:
         """
         length = float(self.target - self.origin)
         t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length
-        if self.law == "cosine":
+        if self.interpolation == "cosine":
             # The mean of cos over n steps is cos at the middle times sin(n*h)/(n*sin(h)), h half
             # the angle of a step.
             n, h = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
@@ -438,8 +444,8 @@ def _sin(t: Floats) -> Floats:
 def _interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpolation, ...]:
     """Check interpolations; return one for all intervals, or a tuple if they differ."""
     laws = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
-    for law in laws:
-        check_choice(law, INTERPOLATIONS, "Schedule(interpolation={})")
+    for interpolation in laws:
+        check_choice(interpolation, INTERPOLATIONS, "Schedule(interpolation={})")
     if isinstance(value, list | tuple) and len(laws) != intervals:
         raise ConfigError(
             f"Schedule(interpolation={laws}): {intervals + 1} points have {intervals} intervals "

@@ -19,7 +19,7 @@ from penstock.mixture_files import lint, read_model
 from penstock.report import Target, open_target, shares
 from penstock.report.blame import blame
 from penstock.report.step_ranges import RangeMeter
-from penstock.sources import Chain
+from penstock.sources import JoinedFiles
 from penstock.sources.select import Selected
 
 GROUPS = {"web": 30, "code": 16, "math": 8, "wiki": 6}
@@ -172,8 +172,8 @@ def test_asked_is_the_integral_of_what_was_asked(target: Target) -> None:
     """Stage by stage, in tokens: what sources give that are not used up is what they are asked for."""
     steps = target.horizon(None)
     rows = shares.rows(target, steps)
-    off = {row.source: row.share - row.asked for row in rows if row.ends is None}
-    assert sum(row.asked for row in rows) == pytest.approx(1)
+    off = {row.source: row.share - row.requested for row in rows if row.ends is None}
+    assert sum(row.requested for row in rows) == pytest.approx(1)
     assert max(abs(gap) for gap in off.values()) < 0.012, off
 
 
@@ -182,7 +182,7 @@ def test_loading_and_planning_read_no_sample(path: Path, monkeypatch: pytest.Mon
     def never(*_: Any) -> Any:
         raise AssertionError("a sample was read")
 
-    for source in (Chain, Selected):
+    for source in (JoinedFiles, Selected):
         monkeypatch.setattr(source, "read", never)
     ds = ps.load(path)
     assert len(ds) and ds.plan.at(len(ds) - 1) and ds.plan.find("web_05", 3) is not None

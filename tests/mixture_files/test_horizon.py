@@ -84,7 +84,7 @@ def test_packed_rows_end_there(tokens: Path, write: Any, method: str, stop: str)
         path = write(f"{SOURCES}{rest}horizon: {{{horizon}}}")
         assert sum(len(batch["ids"]) for batch in said(path)) == 60, "15 steps of 4 rows"
         target = open_target(path)
-        if target.whole:
+        if target.indexed:
             assert target.horizon(None) == 15 and target.horizon(20) == 15
         else:  # rows are packed while it runs: about as many samples as 60 rows hold
             assert 100 < target.horizon(None) < 200

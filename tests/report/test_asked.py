@@ -39,10 +39,10 @@ def test_packed_plans_with_a_schedule(
     )
     target = open_target(folder / "m.yaml")
     rows = {row.source: row for row in shares.rows(target, target.horizon(None))}
-    assert target.whole == (method != "first_fit")
-    assert all(row.share == pytest.approx(row.asked, abs=0.008) for row in rows.values())
+    assert target.indexed == (method != "first_fit")
+    assert all(row.share == pytest.approx(row.requested, abs=0.008) for row in rows.values())
     if (
         unit == "tokens"
     ):  # half the run a and b alike, then b and c one to three; or on a ramp from here to there
         wanted = (0.25, 0.375, 0.375) if interpolation == "step" else (0.125, 0.3125, 0.5625)
-        assert [rows[name].asked for name in "abc"] == pytest.approx(wanted, abs=0.01)
+        assert [rows[name].requested for name in "abc"] == pytest.approx(wanted, abs=0.01)

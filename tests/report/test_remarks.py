@@ -88,8 +88,8 @@ def test_groups_come_first_and_sources_within(file: Path, penstock: Penstock) ->
     ]
     rows = shares.in_groups(shares.rows(open_target(file), 600))
     web, code = (each for each in rows if not each.source.startswith(" "))
-    assert web.samples + code.samples == 600 and web.asked + code.asked == pytest.approx(1)
-    assert web.asked == pytest.approx(0.75)
+    assert web.samples + code.samples == 600 and web.requested + code.requested == pytest.approx(1)
+    assert web.requested == pytest.approx(0.75)
 
 
 def test_ten_lines_at_most_unless_all(tmp_path: Path, penstock: Penstock) -> None:

@@ -113,7 +113,7 @@ class Meter:
     @property
     def unit(self) -> str:
         """Unit of all shares: tokens, documents or samples."""
-        if self.target.whole and self.target.by_tokens:
+        if self.target.indexed and self.target.by_tokens:
             return "tokens"
         return "samples" if self.documents is None else "documents"
 
@@ -122,8 +122,8 @@ class Meter:
         from penstock.report.shares import in_tokens
 
         amounts: Mapping[str, int] = self.samples if self.documents is None else self.documents
-        requested = self.target.asked(
-            max(1, self.step if self.target.whole else sum(amounts.values()))
+        requested = self.target.requested_shares(
+            max(1, self.step if self.target.indexed else sum(amounts.values()))
         )
         if self.unit == "tokens":
             before, now = self.target.tokens(self.first), self.target.tokens(self.step)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.base.seams import world
-from penstock.sources import Chain, checksummed, open_files
+from penstock.sources import JoinedFiles, checksummed, open_files
 from penstock.sources.lru import LRUCache
 from penstock.sources.saved_dataset import is_saved_dataset
 
@@ -21,7 +21,7 @@ _ROWS = 64  # rows read to infer column types if the file declares none
 
 def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dict[str, Any]:
     """Return format, counts, columns, sizes, token lengths, checksums and row groups."""
-    chain = cast(Chain, open_files(list(paths), format, cache=cache))
+    chain = cast(JoinedFiles, open_files(list(paths), format, cache=cache))
     sizes = [world.store.stat(str(path)).size for path in chain.paths]
     lengths, cost = chain.lengths(), chain.decoding()
     return {
@@ -40,7 +40,7 @@ def outline(paths: Sequence[str], format: str | None, cache: Path | None) -> dic
     }
 
 
-def _columns(chain: Chain) -> dict[str, str]:
+def _columns(chain: JoinedFiles) -> dict[str, str]:
     """Return columns and types: declared by the files, or inferred from the first rows."""
     declared = getattr(chain.files[0], "types", None) if len(chain.files) else None
     if isinstance(declared, dict):
@@ -62,7 +62,7 @@ def _type_name(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _checksums(chain: Chain, cache: Path | None) -> str:
+def _checksums(chain: JoinedFiles, cache: Path | None) -> str:
     if chain.format in _BUILTIN_CHECKSUMS:
         return "built in, verified when a sample is read"
     if chain.format in _INDEXED:

@@ -101,7 +101,7 @@ def plan(
         )
         if packing is not None:
             print_text(console, f"packing: {shares.packing(packing)}")
-        if not target.whole:
+        if not target.indexed:
             print_text(
                 console,
                 "\nRows are packed during the run, so no step has fixed samples: all counts are of "

@@ -89,7 +89,7 @@ def run(
         )
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_open_dump(dump, first))
-        if state and first and target.whole:  # removed steps shorten the run
+        if state and first and target.indexed:  # removed steps shorten the run
             plan = target.plan.for_state(state)
             target = replace(target, plan=plan, rows=plan.rows())
         last = max(first, _last_step(target, steps))
@@ -224,7 +224,7 @@ def _last_step(target: Target, steps: int | None) -> int:
     # Without a horizon, passes repeat until --steps.
     return (
         min(steps, _described_steps(target))
-        if target.whole and target.model.horizon is not None
+        if target.indexed and target.model.horizon is not None
         else steps
     )
 
@@ -243,7 +243,7 @@ def _described_steps(target: Target) -> int:
     """Return the number of items of the run that the file describes: steps, if it makes batches."""
     from penstock.mixture_files.horizon import steps_of
 
-    if target.whole or (steps := steps_of(target.model)) is None:
+    if target.indexed or (steps := steps_of(target.model)) is None:
         return target.horizon(None)
     return steps
 

@@ -126,7 +126,7 @@ class Blob:
             )
         return data
 
-    def whole(self, limits: Limits) -> bytes:
+    def read_all(self, limits: Limits) -> bytes:
         """Return all bytes.
 
         Raises:

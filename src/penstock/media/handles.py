@@ -74,7 +74,7 @@ class Image:
             with self.blob.file() as file:
                 width, height = open_image(file).size
             self.limits.check("pixels", width * height)
-            data = self.blob.whole(self.limits)
+            data = self.blob.read_all(self.limits)
             image = scaled_jpeg(data, kind, least) if least is not None else None
         if image is None:
             image = decode_image(data, kind, key=self.key)
@@ -270,7 +270,7 @@ class Pdf:
                 return function(document)
 
         with sample_errors("document", self.key):
-            data = self.blob.whole(self.limits)
+            data = self.blob.read_all(self.limits)
             if b"%%EOF" not in data[-_TAIL:]:
                 raise ValueError("it is cut off: it does not end with %%EOF")
             return _PDFIUM_LOCK.run(call)

@@ -286,12 +286,14 @@ def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> A
             "mixture; give the token id"
         )
     tokenise = Tokenise(tokenizers.pop())
-    return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)
+    return tokenise.token(token) if isinstance(token, str) else tokenise.special_token(option)
 
 
 def tokenizers_of(model: MixtureFile) -> set[str]:
     """Return the tokenizers of a mixture and its sources."""
     of_sources = {
-        source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None
+        source.tokenise.tokenizer
+        for _, source in model.iter_sources()
+        if source.tokenise is not None
     }
     return of_sources | ({model.tokenise.tokenizer} if model.tokenise is not None else set())

@@ -60,7 +60,7 @@ def excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
     by_source = dict[str, list[int]]()
     for source, index in read_keys(parse_location(model.exclude)):
         by_source.setdefault(source, []).append(index)
-    names = [name for name, _ in model.leaves()]
+    names = [name for name, _ in model.iter_sources()]
     if unknown := sorted(set(by_source) - set(names)):
         known = did_you_mean(unknown[0], names) or f"; there are {join_first(names)}"
         raise ConfigError(f"exclude: {model.exclude} names {join_first(unknown)}{known}")

@@ -38,11 +38,11 @@ from .kinds import (
 from .model import PARTS, RunPosition
 from .reading import Node, Notes
 
-COUNT = Number(whole=True, least=0, most=MAX_POSITION)
-SIZE = Number(whole=True, least=1, most=MAX_POSITION)
-_ROW = Number(whole=True, least=-MAX_POSITION, most=MAX_POSITION, null=True)
-_ROWS = Number(whole=True, least=1, most=BATCH_SIZE)
-_RANKS = Number(whole=True, least=1, most=RANKS)
+COUNT = Number(integer=True, least=0, most=MAX_POSITION)
+SIZE = Number(integer=True, least=1, most=MAX_POSITION)
+_ROW = Number(integer=True, least=-MAX_POSITION, most=MAX_POSITION, null=True)
+_ROWS = Number(integer=True, least=1, most=BATCH_SIZE)
+_RANKS = Number(integer=True, least=1, most=RANKS)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,9 @@ SHUFFLE = Section(
             SIZE,
             "Rows per bucket of a bucket shuffle, for packing very many documents.",
         ),
-        Key("seed", Number(whole=True), "Seed of this shuffle; default: the seed of the mixture."),
+        Key(
+            "seed", Number(integer=True), "Seed of this shuffle; default: the seed of the mixture."
+        ),
     ),
     short=Text(("full", "none")),
 )
@@ -168,7 +170,7 @@ SPLIT = Section(
             Text(),
             "Column whose hashed values decide; equal values go to one side.",
         ),
-        Key("seed", Number(whole=True), "Seed of the choice of rows (default: 0)."),
+        Key("seed", Number(integer=True), "Seed of the choice of rows (default: 0)."),
         Key("part", Text(PARTS), "Part to read (default: train)."),
     ),
     needed=("held_out",),
@@ -419,7 +421,7 @@ SOURCE = Section(
 )
 _INNER = (
     Key("sources", Table(Raw("source")), "Sources by name."),
-    Key("seed", Number(whole=True), "Seed of all random choices (default: 0)."),
+    Key("seed", Number(integer=True), "Seed of all random choices (default: 0)."),
     Key(
         "block_size",
         SIZE,

@@ -68,11 +68,11 @@ class Text:
 class Number:
     """A finite number within bounds, also written as 1e9 or 15T.
 
-    The bounds are `least` and `most` (inclusive) and `above` (exclusive); `whole` numbers have no
+    The bounds are `least` and `most` (inclusive) and `above` (exclusive); `integer` numbers have no
     fraction.
     """
 
-    whole: bool = False
+    integer: bool = False
     least: float | None = None
     most: float | None = None
     above: float | None = None
@@ -85,12 +85,12 @@ class Number:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
             notes.error(node, at, f"expected {self._expected(value)}, not {format_node(node)}")
             return INVALID
-        return int(value) if self.whole else value
+        return int(value) if self.integer else value
 
     def _fits(self, value: float) -> bool:
         return (
             abs(value) <= _LARGEST  # neither infinite nor NaN
-            and not (self.whole and value != int(value))
+            and not (self.integer and value != int(value))
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)
@@ -106,11 +106,11 @@ class Number:
         ]
         parts += [f"above {self.above:g}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
-        return f"a{' whole' if self.whole else ''} number{' ' + bounds if bounds else ''}"
+        return f"a{' whole' if self.integer else ''} number{' ' + bounds if bounds else ''}"
 
     def schema(self) -> Schema:
         # Some editors parse 1_000_000 and 1e9 as strings.
-        number: Schema = {"type": "integer" if self.whole else "number"}
+        number: Schema = {"type": "integer" if self.integer else "number"}
         bounds = (("minimum", self.least), ("maximum", self.most), ("exclusiveMinimum", self.above))
         number |= {word: bound for word, bound in bounds if bound is not None}
         text: Schema = {

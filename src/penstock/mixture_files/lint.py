@@ -421,7 +421,7 @@ class _Lint:
         These are empty sources, caps below one sample, excluded rows that do not exist, and stages
         that end before earlier ones.
         """
-        leaves = [source for _, source in model.leaves()]
+        leaves = [source for _, source in model.iter_sources()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
         reads = (
             model.unit == "tokens"

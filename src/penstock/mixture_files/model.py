@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..engine.graph.halves import SplitBy
 from ..engine.mixing import Stop
 from ..errors import ConfigError
-from ..schedule import Clock, Counted, Interpolation
+from ..schedule import Counted, Interpolation, ScheduleUnit
 from ..sources.paths import FormatName, TokenType
 from .reading import Node
 
@@ -84,7 +84,7 @@ class Batching:
 class RunPosition:
     """A position in the run: a number of "samples", "tokens" or "steps", or "percent"."""
 
-    unit: Clock | Literal["percent"]
+    unit: ScheduleUnit | Literal["percent"]
     number: float
 
 
@@ -102,7 +102,7 @@ class Stage:
 class Scheduling:
     """Weights over the run: position -> source -> weight; empty points mean constant weights."""
 
-    unit: Clock = "samples"
+    unit: ScheduleUnit = "samples"
     interpolation: Interpolation | tuple[Interpolation, ...] = "step"
     points: tuple[tuple[int, Mapping[str, float]], ...] = ()
 
@@ -201,13 +201,13 @@ class MixtureFile:
         """Names of the sources, in the order of the file."""
         return tuple(source.name for source in self.sources)
 
-    def leaves(self, above: str = "") -> Iterator[tuple[str, SourceEntry]]:
+    def iter_sources(self, above: str = "") -> Iterator[tuple[str, SourceEntry]]:
         """Yield every source of files with its full name, such as "web/news" in a nested mixture."""
         for source in self.sources:
             if source.mixture is None:
                 yield above + source.name, source
             else:
-                yield from source.mixture.leaves(f"{above}{source.name}/")
+                yield from source.mixture.iter_sources(f"{above}{source.name}/")
 
     def inside(self, outer: MixtureFile) -> MixtureFile:
         """Return a nested mixture with missing settings taken from the outer one."""

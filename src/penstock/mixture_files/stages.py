@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from ..errors import ConfigError
-from ..schedule import Clock, Interpolation, Schedule
+from ..schedule import Interpolation, Schedule, ScheduleUnit
 from .model import MixtureFile, RunPosition
 
 Weights = Mapping[str, float]
@@ -64,7 +64,9 @@ def stage_schedule(model: MixtureFile, inner: Weights, run: tuple[str, int] | No
     return Schedule(points, interpolations[:-1], unit)
 
 
-def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, list[int | None]]:
+def stage_ends(
+    model: MixtureFile, run: tuple[str, int] | None
+) -> tuple[ScheduleUnit, list[int | None]]:
     """Return the unit and the ends of the stages, in samples or tokens."""
     steps_in, size = model.per_step
     places = [stage.until for stage in model.stages]
@@ -79,7 +81,7 @@ def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, 
     if len(units) > 1:
         raise ConfigError("some stages end at samples, others at tokens: use one unit")
     ends = [None if position is None else counted[position][1] for position in places]
-    unit: Clock = "tokens" if units == {"tokens"} else "samples"
+    unit: ScheduleUnit = "tokens" if units == {"tokens"} else "samples"
     if any(
         start is None or (end is not None and end <= start)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)

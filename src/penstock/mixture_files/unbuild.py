@@ -22,7 +22,7 @@ from ..engine.orders.portion import FINEST
 from ..engine.packing import PackedBatches, Packing
 from ..errors import ConfigError
 from ..schedule import Schedule
-from ..sources import Chain, Selected
+from ..sources import JoinedFiles, Selected
 from ..stores import parse_location
 from ..text import Tokenise
 from .build import build
@@ -218,7 +218,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
         )
     source = flow.source
-    arguments = source.asked if isinstance(source, Chain | Selected) else None
+    arguments = source.asked if isinstance(source, JoinedFiles | Selected) else None
     if arguments is None:
         kind = type(source).__name__
         raise ConfigError(

@@ -15,7 +15,7 @@ class Row:
 
     source: str
     size: int | None
-    asked: float
+    requested: float
     share: float
     samples: int
     tokens: int | None
@@ -40,10 +40,10 @@ def remarks(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def _remarks_of(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
     """Yield rank, size and text of each remark on a source."""
-    deficit = row.asked - row.share
+    deficit = row.requested - row.share
     if not row.samples:
-        requested_samples = row.asked * total
-        if not row.asked:
+        requested_samples = row.requested * total
+        if not row.requested:
             yield 0, 0.0, "weight 0: never opened"
         elif requested_samples < 1:
             yield (
@@ -52,10 +52,14 @@ def _remarks_of(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
                 f"its share of the run is less than a sample ({requested_samples:.2g})",
             )
         elif requested_samples > _ROUNDED:
-            yield 3, row.asked, f"starves: not one sample in this run, {row.asked:.2%} asked"
+            yield (
+                3,
+                row.requested,
+                f"starves: not one sample in this run, {row.requested:.2%} asked",
+            )
         return
-    is_off = abs(deficit) > max(0.005, 0.1 * row.asked) and abs(deficit) * total > _ROUNDED
-    share_text = f"gets {row.share:.2%} where {row.asked:.2%} is asked" if is_off else ""
+    is_off = abs(deficit) > max(0.005, 0.1 * row.requested) and abs(deficit) * total > _ROUNDED
+    share_text = f"gets {row.share:.2%} where {row.requested:.2%} is asked" if is_off else ""
     if row.used_up is not None:
         yield 2, deficit, f"used up at {row.used_up:,}{', ' + share_text if share_text else ''}"
     elif share_text:

@@ -33,7 +33,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     counts, tokens, requested = (
         target.rows.counts(step=steps),
         target.tokens(steps),
-        target.asked(steps),
+        target.requested_shares(steps),
     )
     amounts, epochs = (
         counts,
@@ -68,11 +68,11 @@ def rows(target: Target, steps: int) -> list[Row]:
     return sorted(result, key=lambda row: target.by_group(row.source))
 
 
-def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
+def in_tokens(target: Target, requested: dict[str, float]) -> dict[str, float]:
     """Convert shares of samples to shares of tokens, by the mean length of each source."""
     weighted = {
         name: share * target.all_tokens[name] / max(1, target.sizes[name])
-        for name, share in asked.items()
+        for name, share in requested.items()
     }
     total = sum(weighted.values()) or 1.0
     return {name: share / total for name, share in weighted.items()}
@@ -117,9 +117,9 @@ def in_groups(found: Sequence[Row]) -> list[Row]:
             if members[0].tokens is not None
             else None
         )
-        asked, share = sum(row.asked for row in members), sum(row.share for row in members)
+        requested, share = sum(row.requested for row in members), sum(row.share for row in members)
         epochs = sum(row.epochs * (row.size or 0) for row in members) / max(size, 1)
-        result.append(Row(group, size, asked, share, samples, tokens, epochs, None, None, None))
+        result.append(Row(group, size, requested, share, samples, tokens, epochs, None, None, None))
         result += [replace(row, source=f"  {row.source}") for row in members]
     return result
 
@@ -127,7 +127,7 @@ def in_groups(found: Sequence[Row]) -> list[Row]:
 HEAD = (
     "source",
     "size",
-    "asked",
+    "requested",
     "share",
     "samples",
     "tokens",
@@ -148,7 +148,7 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.source,
         _number(row.size),
-        f"{row.asked:.2%}",
+        f"{row.requested:.2%}",
         f"{row.share:.2%}",
         _number(row.samples),
         _number(row.tokens),
@@ -190,7 +190,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
             names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold"
         )
     for row, line in zip(found, lines, strict=True):
-        style = "dim" if not row.asked else "yellow" if row.source.strip() in noted else None
+        style = "dim" if not row.requested else "yellow" if row.source.strip() in noted else None
         made.add_row(*(line[i] for i in shown), style=style)
     return made
 

@@ -51,7 +51,7 @@ _MIN_HORIZON, _MAX_HORIZON = 1_000, 1 << 40
 class Target:
     """An opened mixture file.
 
-    `plan` is the plan of the dataset if that is indexed (`whole`). Otherwise it is the plan of the
+    `plan` is the plan of the dataset if that is indexed (`indexed`). Otherwise it is the plan of the
     last indexed step below, such as the mixture before tokenising and packing; then steps count
     samples. `rows` is the plan in rows: its steps are those of the run that saved a state, or of a
     run that begins on the ranks of the file. `note` describes a difference between the two.
@@ -62,7 +62,7 @@ class Target:
     dataset: Dataset
     plan: Plan[Dataset]
     rows: Plan[Dataset]
-    whole: bool
+    indexed: bool
     note: str = ""
 
     @property
@@ -92,7 +92,7 @@ class Target:
     @property
     def unit(self) -> str:
         """Unit of steps: training steps, or samples drawn."""
-        return "step" if self.whole else "sample"
+        return "step" if self.indexed else "sample"
 
     def row(self, step: int) -> int:
         """Return the first row of a step, counted over all passes."""
@@ -129,7 +129,7 @@ class Target:
             )
             return first_pass.steps_to(size, size) if size else 0
         steps = steps_of(self.model)
-        if self.whole or steps is None or not lengths_known(self.plan.flow):
+        if self.indexed or steps is None or not lengths_known(self.plan.flow):
             return None
         return samples_of(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
@@ -139,7 +139,7 @@ class Target:
         steps_in, size = self.model.per_step
         if (
             not self.model.stages
-            or not self.whole
+            or not self.indexed
             or (self.model.batch is None and self.rows_of_step != 1)
         ):
             return []
@@ -182,7 +182,7 @@ class Target:
         """Maximum epochs of each source with a limit."""
         return {
             name: cap
-            for name, source in self.model.leaves()
+            for name, source in self.model.iter_sources()
             if (
                 cap := self.model.cap(source)
                 if "/" not in name
@@ -298,7 +298,7 @@ class Target:
         """The compiled sources, with the names of the plan."""
         return self.plan.compiled.builder.leaves
 
-    def asked(self, steps: int) -> dict[str, float]:
+    def requested_shares(self, steps: int) -> dict[str, float]:
         """Return the requested share of the samples of each source over `steps` steps."""
         out = np.zeros(len(self.plan.sources))
         _shared(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
@@ -346,18 +346,18 @@ def open_target(
     flow: Flow = dataset.flow
     while True:
         try:
-            whole = flow is dataset.flow
-            plan = dataset.plan if whole else Dataset(flow).plan
+            indexed = flow is dataset.flow
+            plan = dataset.plan if indexed else Dataset(flow).plan
             if state is not None:
-                if not whole:
+                if not indexed:
                     raise ConfigError(
                         f"{state}: this mixture packs rows during the run, so its states cannot be "
                         "planned; leave out --state"
                     )
                 plan = plan.for_state(_state(state))
-            rows = plan.rows(None if state else begins_on if whole else 1)
+            rows = plan.rows(None if state else begins_on if indexed else 1)
             note = "" if state is None else _other_steps(path, model, rows.records)
-            return Target(path, model, dataset, plan, rows, whole, note)
+            return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise

@@ -20,7 +20,7 @@ from ..engine.base.urls import encodable_path, require_local
 from ..errors import ConfigError
 from ..stores import Stores, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
-from .chain import Chain, Counts, File, OpenArguments, Outline, outline_of
+from .chain import Counts, File, JoinedFiles, OpenArguments, Outline, outline_of
 from .custom_format import Format, open_custom
 from .kinds import Kinds
 from .lines import Offsets
@@ -38,9 +38,9 @@ from .unify import Tabular, Unified, has_schema
 
 __all__ = [
     "DECODED",
-    "Chain",
     "Counts",
     "Iterable",
+    "JoinedFiles",
     "Memory",
     "Tokens",
     "held_as_columns",
@@ -70,7 +70,7 @@ def open_files(
     where: Selection | None = None,
     dtype: TokenType | None = None,
     eos: int | None = None,
-) -> Chain | Selected:
+) -> JoinedFiles | Selected:
     r"""Open files as one source, in the order of their paths.
 
     The source stores results of one-time work (indexes of lines, unpacked copies of archives, tables of
@@ -136,7 +136,7 @@ def _open_any(
     where: Selection | None,
     dtype: TokenType | None,
     eos: int | None,
-) -> Chain | Selected:
+) -> JoinedFiles | Selected:
     others = {
         "columns": columns,
         "lengths": lengths,
@@ -190,7 +190,7 @@ def _open(
     split: str | None,
     where: Selection | None,
     ids: Ids,
-) -> Chain | Selected:
+) -> JoinedFiles | Selected:
     if columns is not None and (
         not columns or isinstance(columns, str) or len(set(columns)) != len(columns)
     ):
@@ -237,7 +237,7 @@ def _open(
         files_found = folders.all_files(files_found)
         outline = outline._replace(stats=[sidecar.stat(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
-    chain = Chain(
+    chain = JoinedFiles(
         files,
         outline,
         format=format_name,
@@ -356,7 +356,7 @@ def _prepared(
     cache: str | Path | None,
     split: str | None,
     options: Mapping[str, object],
-) -> Chain:
+) -> JoinedFiles:
     if len(paths) != 1:
         raise ConfigError(
             "Energon prepares one folder or file at a time: read each of these as a source, then "
@@ -465,7 +465,7 @@ def index_files(
         None,
         cache,
         shared,
-        own=True,
+        custom=True,
         rebuild=rebuild,
         ids=ids,
         checksum=checksum,
@@ -489,7 +489,7 @@ def index_files(
     return dict(zip(found, map(int, outline.rows), strict=True))
 
 
-def held_as_columns(source: Chain | Selected) -> bool:
+def held_as_columns(source: JoinedFiles | Selected) -> bool:
     r"""Return true if a source has columns; raise `ConfigError` otherwise.
 
     >>> import tempfile

@@ -175,7 +175,7 @@ class Decoding(NamedTuple):
     total: int
 
 
-class Chain:
+class JoinedFiles:
     """Files of one format as one source, in the given order; `open_files` returns it.
 
     The source opens a file when one of its rows is first read.
@@ -247,7 +247,7 @@ class Chain:
         first = self.files[0] if len(self.files) else None
         return first.types if isinstance(first, Typed) else {}
 
-    def place(self, index: int) -> tuple[Path, int]:
+    def file_and_row(self, index: int) -> tuple[Path, int]:
         """Return the file of a row, and its index in that file."""
         part = int(self._starts.searchsorted(index, "right")) - 1
         return self.paths[part], index - int(self._starts[part])

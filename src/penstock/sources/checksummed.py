@@ -71,21 +71,21 @@ class ChecksummedFile:
             )
         return ranges
 
-    def compare(self, start: int, stop: int, whole: memoryview | None = None) -> None:
+    def compare(self, start: int, stop: int, content: memoryview | None = None) -> None:
         """Raise `DataError` if a byte range differs from its checksums.
 
         Args:
             start: First byte.
             stop: End of the range.
-            whole: The bytes of the file, if they are mapped.
+            content: The bytes of the file, if they are mapped.
         """
         checksums = self._sums()
         if checksums is None or stop <= start:
             return None
         low = start // sums.BLOCK * sums.BLOCK
-        if whole is not None:
+        if content is not None:
             return sums.compare(
-                whole[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, checksums, str(self.origin)
+                content[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, checksums, str(self.origin)
             )
         for offset in range(low, stop, sums.CHUNK):
             self.read(offset, min(sums.CHUNK, stop - offset))
@@ -102,7 +102,7 @@ class ChecksummedFile:
     def _mapped(self, sums_path: Path) -> Sums:
         return np.frombuffer(sidecar.read_body(sums_path, self._kind, self.origin)[1], "<u4")
 
-    def whole(self) -> bool:
+    def compare_all(self) -> bool:
         """Compare the full file, unless that was done since its last change; return true."""
         if self._sums_path is not None:
             version = sidecar.stat(self.path)

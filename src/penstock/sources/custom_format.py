@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..types import Ints, Sizes
-from .chain import Chain, outline_of
+from .chain import JoinedFiles, outline_of
 from .folders import dataset_files
 from .memory import Memory
 from .names import name_of
@@ -57,7 +57,7 @@ def open_custom(
     *,
     name: str = "",
     files: Files = dataset_files,
-) -> Chain:
+) -> JoinedFiles:
     """Return the rows of files of a custom format as one source, in the order of their paths.
 
     Args:
@@ -82,7 +82,7 @@ def open_custom(
     lengths = (
         partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
     )
-    return Chain(
+    return JoinedFiles(
         opened,
         outline_of(opened, found_paths),
         format=name,

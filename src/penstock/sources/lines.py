@@ -80,7 +80,7 @@ class IndexedOffsets:
         return 1, Offsets(self.path, offsets, np.frombuffer(body, "<u4", offset=offsets.nbytes))
 
 
-class Lines:
+class LineFile:
     """One file of lines, read through its index; `parse` converts the bytes of a line to a row.
 
     No file stays open between reads, so threads and forks share nothing. Nearby rows are read together.
@@ -283,7 +283,7 @@ def open_lines(
     rebuild: bool = False,
     offsets: Offsets | None = None,
     data: ChecksummedFile | None = None,
-) -> Lines | Array:
+) -> LineFile | Array:
     """Open one file of lines.
 
     Args:
@@ -309,7 +309,7 @@ def open_lines(
     found = offsets or IndexedOffsets(
         make_index(path, origin, cache=cache, rebuild=rebuild), origin, mapped_files
     )
-    return Lines(
+    return LineFile(
         path,
         from_text if text else FromJson(columns),
         offsets=found,

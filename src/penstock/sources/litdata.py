@@ -97,7 +97,7 @@ def _offsets(data: ChecksummedFile, rows: int) -> tuple[int, Any]:
 
 
 def _index(path: Path, data: ChecksummedFile) -> tuple[int, Index]:
-    data.whole()
+    data.compare_all()
     content, location = meta.read(path), str(path)
     try:
         config = content["config"]

@@ -82,7 +82,7 @@ def _listed(origin: Path, shared: SharedCaches, cache: str | Path | None) -> Sha
     """Return the entry of a shard in the index beside it, or in one of a folder above."""
 
     def read(index: Path) -> tuple[int, dict[str, Shard]]:
-        of_data(index, shared.files, cache).whole()
+        of_data(index, shared.files, cache).compare_all()
         shards = shards_of(meta.read(index), index)
         return sidecar.stat(index).size, {
             str(PurePosixPath(name)): shard for shard in shards for name in shard.basenames

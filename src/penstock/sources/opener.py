@@ -32,7 +32,7 @@ class Opener(NamedTuple):
     """The arguments by which the files of a source are opened, one by one.
 
     Attributes:
-        own: Build Penstock's index even if another tool left one.
+        custom: Build Penstock's index even if another tool left one.
         rebuild: Build indexes again.
         schema: Columns and types that all files are converted to.
         some: Accept files that lack some of `columns`.
@@ -43,7 +43,7 @@ class Opener(NamedTuple):
     columns: Sequence[str] | None
     cache: str | Path | None
     shared: SharedCaches
-    own: bool = False
+    custom: bool = False
     rebuild: bool = False
     ids: Ids = Ids()
     checksum: bool = False
@@ -90,9 +90,21 @@ class Opener(NamedTuple):
             sidecar.require_unchanged(path, before, name=str(path))
 
     def _open(self, path: Path, offsets: Offsets | None) -> File:
-        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = (
-            self
-        )
+        (
+            kind,
+            columns,
+            cache,
+            shared,
+            custom,
+            rebuild,
+            ids,
+            checksum,
+            bare,
+            types,
+            _,
+            schema,
+            some,
+        ) = self
         if kind == "csv":
             table = csv.convert_csv(path, cache=cache, types=types, rebuild=rebuild)
             data = checksummed.of_copy(table, path, shared.files, sidecar.TABLE)
@@ -143,7 +155,7 @@ class Opener(NamedTuple):
             )
             return table if bare is None else SingleColumn(table, bare)
         if kind == "tar":
-            if not (own or rebuild) and plain == path:
+            if not (custom or rebuild) and plain == path:
                 return tar_file.open_indexed(
                     path, columns=columns, cache=cache, cached=shared.decoded, data=data
                 )

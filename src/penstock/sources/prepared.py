@@ -19,7 +19,7 @@ from ..stores import parse_location
 from ..types import Ints
 from . import checksummed, lines, meta, sidecar
 from .braces import braces
-from .chain import Chain, File, outline_of
+from .chain import File, JoinedFiles, outline_of
 from .lru import LRUCache
 from .tar_file import ExcludingTar, open_indexed, open_tar
 
@@ -51,7 +51,7 @@ class Prepared:
         split: str = "train",
         columns: Sequence[str] | None = None,
         cache: str | Path | None = None,
-    ) -> Chain:
+    ) -> JoinedFiles:
         """Return the samples of a split in the order of its shards, as dicts of parts.
 
         Args:
@@ -74,7 +74,7 @@ class Prepared:
             ]
         paths = [self.folder / shard for shard in shards]
         name = self.folder.absolute().name
-        return Chain(
+        return JoinedFiles(
             files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache
         )
 
@@ -187,7 +187,7 @@ class JsonLines:
         ]
 
 
-def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
+def open_jsonl(path: str | Path, cache: str | Path | None = None) -> JoinedFiles:
     """Open a prepared `X.jsonl`; an `X.jsonl.idx` beside it must match."""
     file = parse_location(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
@@ -210,7 +210,7 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
                 where=str(file),
             )
     files = [JsonLines(file, rows)]
-    return Chain(
+    return JoinedFiles(
         files,
         outline_of(files, [file]),
         format="energon",

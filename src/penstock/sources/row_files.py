@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..types import Ints
 from . import open_files
-from .chain import Chain, OpenArguments
+from .chain import JoinedFiles, OpenArguments
 from .select import Selected
 
 
@@ -26,7 +26,7 @@ class RowFiles(Protocol):
 
 def row_files_of(source: object) -> RowFiles | None:
     """Return the source if each of its rows lies in one file, else `None`."""
-    has_files = isinstance(source, Chain) and len(source.paths) == len(source.files)
+    has_files = isinstance(source, JoinedFiles) and len(source.paths) == len(source.files)
     return cast(RowFiles, source) if has_files or isinstance(source, Selected) else None
 
 

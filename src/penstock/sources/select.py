@@ -23,7 +23,7 @@ from ..errors import ConfigError, DataError
 from ..stores import Reach
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .chain import Chain, Counts, Decoding, File, OpenArguments
+from .chain import Counts, Decoding, File, JoinedFiles, OpenArguments
 from .identity import Digest, file_digest, memory_digest, row_digest
 from .kinds import Kind, Typed
 from .rows import import_arrow
@@ -46,7 +46,7 @@ _CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 class Selected:
     """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
 
-    def __init__(self, chain: Chain, rows: Ints, where: Selection) -> None:
+    def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
         self.name = chain.name
         self.asked: OpenArguments | None = None
         self.as_columns = False
@@ -64,7 +64,7 @@ class Selected:
         return self._chain.read(self._rows[indices])
 
     @property
-    def chain(self) -> Chain:
+    def chain(self) -> JoinedFiles:
         """The source that the rows are selected from."""
         return self._chain
 
@@ -196,7 +196,7 @@ def _python_scalar(value: Any) -> Any:
 
 
 def select(
-    chain: Chain,
+    chain: JoinedFiles,
     files: Sequence[File],
     paths: Sequence[Path],
     where: Selection,

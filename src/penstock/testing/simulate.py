@@ -198,7 +198,7 @@ class _SimTask(Task):
 
     def wait(self, seconds: float | None = None) -> bool:
         while not self.done():
-            if not self._sched.turn() and not self.done():
+            if not self._sched.run_one() and not self.done():
                 raise RuntimeError(
                     "the simulated scheduler has no task left, so this result would never arrive"
                 )
@@ -261,12 +261,12 @@ class SimSched:
 
     def sleep(self, seconds: float, /) -> None:
         self._now += seconds
-        self.turn()
+        self.run_one()
 
     def spawn(self, workers: int, /) -> _SimPool:
         return _SimPool(self)
 
-    def turn(self) -> bool:
+    def run_one(self) -> bool:
         """Run one waiting task; return False if there is none."""
         while self.waiting:
             task = self.waiting.pop(self._dice.below(len(self.waiting)))

@@ -172,7 +172,7 @@ class Tokenise:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
         return int(token_id)
 
-    def own(self, name: Literal["bos", "eos"]) -> int | None:
+    def special_token(self, name: Literal["bos", "eos"]) -> int | None:
         """Return the id of the tokenizer's own bos or eos token; `None` if it has none.
 
         Raises:

@@ -17,7 +17,7 @@ from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import ExecutorName
 from ..errors import PenstockError
 from ..sources import open_files
-from ..sources.chain import Chain
+from ..sources.chain import JoinedFiles
 from ..sources.paths import find
 from ..sources.saved_dataset import MANIFEST, is_saved_dataset
 from ..types import Source
@@ -237,6 +237,6 @@ def _check_sample(source: Source, index: int) -> Problem | None:
     try:
         source.read(np.asarray([index]))
     except Exception as error:  # any error means that this sample is unreadable
-        file, row = source.place(index) if isinstance(source, Chain) else ("", index)
+        file, row = source.file_and_row(index) if isinstance(source, JoinedFiles) else ("", index)
         return Problem(str(file), row, str(error) or type(error).__name__)
     return None

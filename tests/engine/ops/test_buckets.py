@@ -59,7 +59,7 @@ def test_a_place_not_long_before_a_token_is_told_with_the_tokens_before_it(
 
 def test_lengths_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up = list[int]()
-    inner = BucketShuffle.dealt
+    inner = BucketShuffle.rows_in_buckets
 
     def dealt(self: BucketShuffle, places: Any, n: int, key: int) -> Any:
         looked_up.append(len(places))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError
-from ...sources import Chain
+from ...sources import JoinedFiles
 from ...sources.block import Columns
 from ...sources.kinds import fits
 from ...sources.select import Selected
@@ -22,11 +22,15 @@ _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
 
 @fact
-def _columnar(flow: Flow) -> tuple[Chain | Selected, ...]:
+def _columnar(flow: Flow) -> tuple[JoinedFiles | Selected, ...]:
     """The sources of a flow, if all that it is of was read as columns; else none."""
     match flow:
         case Read(source):
-            return (source,) if isinstance(source, Chain | Selected) and source.as_columns else ()
+            return (
+                (source,)
+                if isinstance(source, JoinedFiles | Selected) and source.as_columns
+                else ()
+            )
         case Mix(flows):
             found = [*map(_columnar, flows)]
             return tuple(source for each in found for source in each) if all(found) else ()

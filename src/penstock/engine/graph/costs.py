@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
-from ...sources import DECODED, Chain
+from ...sources import DECODED, JoinedFiles
 from ...sources.chain import Decoding
 from ...sources.select import Selected
 from .nodes import Each, Flow, Read, Reorder
@@ -19,7 +19,7 @@ def tell_of_shuffle(flow: Flow) -> None:
     sample."""
     while isinstance(flow, Each | Reorder):
         flow = flow.flow
-    if not isinstance(flow, Read) or not isinstance(flow.source, Chain | Selected):
+    if not isinstance(flow, Read) or not isinstance(flow.source, JoinedFiles | Selected):
         return
     found = flow.source.decoding()
     if found is not None and (missed := 1 - DECODED / max(found.total, 1)) > 0:

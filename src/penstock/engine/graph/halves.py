@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import ConfigError
-from ...sources import Chain, Selected, open_files
+from ...sources import JoinedFiles, Selected, open_files
 from ..base.arguments import check_choice
 from ..base.integers import check_int
 from ..orders import Portion, Slice, fraction_of
@@ -34,7 +34,7 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
     """Both parts of the rows of files, by a hash of what a column holds: equal values go to one
     side."""
     source = flow.source if isinstance(flow, Read) else None
-    asked = source.asked if isinstance(source, Chain | Selected) else None
+    asked = source.asked if isinstance(source, JoinedFiles | Selected) else None
     if asked is None or not isinstance(flow, Read):
         raise ConfigError(
             f"split(column={column!r}): only rows of files have columns; split directly after "

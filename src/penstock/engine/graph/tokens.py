@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...sources import Chain, Selected
+from ...sources import JoinedFiles, Selected
 from ...sources.kinds import Made
 from ...sources.memory import Tokens
 from ...sources.tokens import Windows
@@ -125,7 +125,7 @@ def _dtype(source: object) -> np.dtype[Any] | None:
             return _dtype(source.store)
         case Selected():
             return _dtype(source.chain)
-        case Chain():
+        case JoinedFiles():
             first = source.files[0] if len(source.files) else None
             if isinstance(first, Measured):
                 return first.dtype

@@ -312,7 +312,7 @@ class PickOp(RoundOp):
 
     @property
     def around(self) -> tuple[int, int, int]:
-        return len(self.order.places), *self.order.reach
+        return len(self.order.indices), *self.order.reach
 
     def below(self, start: int, stop: int) -> tuple[int, int]:
         return self.order.reach

@@ -35,7 +35,7 @@ class BucketShuffle:
         i = positions - epoch * n
         bucket = i // self.rows
         i += (self.buckets(bucket, n, key, epoch) - bucket) * self.rows
-        return self.dealt(
+        return self.rows_in_buckets(
             permute_windows(i, n, self.rows, key, epoch, permute), n, key
         ) + epoch * n, None
 
@@ -61,7 +61,7 @@ class BucketShuffle:
         """Return the complete run of buckets at each index of a pass."""
         return permute(indices, n // self.rows // self.together, key ^ 1, epoch)
 
-    def dealt(self, indices: Ints, n: int, key: int) -> Ints:
+    def rows_in_buckets(self, indices: Ints, n: int, key: int) -> Ints:
         """Return the rows in buckets, by their index over all buckets."""
         return permute(indices, n, key ^ 3)
 

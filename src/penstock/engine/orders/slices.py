@@ -46,23 +46,23 @@ class Slice(FixedSet):
 class Pick(FixedSet):
     """Fixed set of samples by index, in the given order; indices may repeat."""
 
-    places: Ints = field(repr=False, compare=False)
+    indices: Ints = field(repr=False, compare=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "digest", blake2b(self.places.astype("<i8").tobytes(), digest_size=8).hexdigest()
+            self, "digest", blake2b(self.indices.astype("<i8").tobytes(), digest_size=8).hexdigest()
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pick, (self.places,)
+        return Pick, (self.indices,)
 
     def size(self, below: int | None, /) -> int | None:
-        return len(self.places)
+        return len(self.indices)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        lap = positions // len(self.places)
-        return self.places[positions - lap * len(self.places)], lap
+        lap = positions // len(self.indices)
+        return self.indices[positions - lap * len(self.indices)], lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         order, ordered = self._sorted
@@ -80,13 +80,15 @@ class Pick(FixedSet):
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints]:
         """The sorting permutation of the indices, and the sorted indices."""
-        order = np.argsort(self.places, kind="stable")
-        return order, self.places[order]
+        order = np.argsort(self.indices, kind="stable")
+        return order, self.indices[order]
 
     @cached_property
     def reach(self) -> tuple[int, int]:
         """The range of the indices."""
-        return (int(self.places.min()), int(self.places.max()) + 1) if len(self.places) else (0, 0)
+        return (
+            (int(self.indices.min()), int(self.indices.max()) + 1) if len(self.indices) else (0, 0)
+        )
 
     @cached_property
     def different(self) -> int:
@@ -95,25 +97,25 @@ class Pick(FixedSet):
         return int((ordered[1:] != ordered[:-1]).sum()) + bool(len(ordered))
 
     def describe(self) -> Json:
-        return {"order": "select", "count": len(self.places), "digest": self.digest}
+        return {"order": "select", "count": len(self.indices), "digest": self.digest}
 
 
 @dataclass(frozen=True)
 class AllBut(FixedSet):
     """Fixed set of all samples except those at distinct indices."""
 
-    places: Ints = field(repr=False, compare=False)
+    indices: Ints = field(repr=False, compare=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "places", np.sort(self.places))
-        object.__setattr__(self, "digest", Pick(self.places).digest)
+        object.__setattr__(self, "indices", np.sort(self.indices))
+        object.__setattr__(self, "digest", Pick(self.indices).digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AllBut, (self.places,)
+        return AllBut, (self.indices,)
 
     def size(self, below: int | None, /) -> int | None:
-        return None if below is None else below - len(self.places)
+        return None if below is None else below - len(self.indices)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = require_finite(self.size(below))
@@ -122,18 +124,18 @@ class AllBut(FixedSet):
         return index + np.searchsorted(self._remaining_before, index, side="right"), lap
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        before = np.searchsorted(self.places, positions)
-        excluded = np.searchsorted(self.places, positions, side="right") > before
+        before = np.searchsorted(self.indices, positions)
+        excluded = np.searchsorted(self.indices, positions, side="right") > before
         inside = (positions >= 0) & (positions < require_finite(below))
         return np.where(inside & ~excluded, positions - before, -1)
 
     @cached_property
     def _remaining_before(self) -> Ints:
         """The number of remaining samples before each excluded one."""
-        return self.places - np.arange(len(self.places))
+        return self.indices - np.arange(len(self.indices))
 
     def describe(self) -> Json:
-        return {"order": "all but", "count": len(self.places), "digest": self.digest}
+        return {"order": "all but", "count": len(self.indices), "digest": self.digest}
 
 
 @dataclass(frozen=True)

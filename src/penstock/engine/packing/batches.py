@@ -27,12 +27,12 @@ _BLOCK = 1 << 15  # tokens in one array; larger arrays would be freshly mapped m
 class Laid(NamedTuple):
     """Contents of rows, concatenated: parts of documents, and padding between them.
 
-    A part has its `tokens`, their `places` in the document, its `number` in the row, and its
+    A part has its `tokens`, their `positions` in the document, its `number` in the row, and its
     `counts` of tokens. `bounds` are the offsets of rows.
     """
 
     tokens: list[Array]
-    places: list[Array]
+    positions: list[Array]
     number: npt.NDArray[np.int32]
     counts: Ints
     bounds: list[int]
@@ -63,7 +63,7 @@ def build_plain(
         columns: tuple[Array, ...] = (
             tokens,
             laid.number[a:b].repeat(laid.counts[a:b]),
-            np.concatenate(laid.places[a:b]),
+            np.concatenate(laid.positions[a:b]),
         )
         block = [column.reshape(rows, length) for column in columns]
         for a, b in pairwise(edges):
@@ -112,8 +112,10 @@ def _laid(
     # The number of a document in its row: the number over all rows, minus the documents before.
     number = np.arange(1, len(pieces) + 1, dtype=np.int32)
     number -= np.repeat(bounds[:-1].astype(np.int32), np.diff(bounds))
-    places = [_RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
-    laid = Laid(pieces, places, number, counts, bounds.tolist())
+    positions = [
+        _RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)
+    ]
+    laid = Laid(pieces, positions, number, counts, bounds.tolist())
     tails[bounds[1:] - 1] += left
     if not tails.any():
         return laid
@@ -129,7 +131,7 @@ def _padded(laid: Laid, tails: Ints, pad: Any, kind: np.dtype[Any]) -> Laid:
     bounds = np.asarray(laid.bounds)
     return Laid(
         _insert(laid.tokens, after.tolist(), counts.tolist(), np.full(longest, pad, kind)),
-        _insert(laid.places, after.tolist(), counts.tolist(), np.zeros(longest, np.int32)),
+        _insert(laid.positions, after.tolist(), counts.tolist(), np.zeros(longest, np.int32)),
         np.insert(laid.number, after, 0),
         np.insert(laid.counts, after, counts),
         (bounds + np.searchsorted(after, bounds, side="right")).tolist(),

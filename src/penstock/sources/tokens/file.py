@@ -151,7 +151,7 @@ class TokenFile:
         ends = self._ends.get()
         tokens, count = self._tokens(), int(ends[-1]) if ends.size else 0
         if not is_remote(self._path):
-            self._data.whole()
+            self._data.compare_all()
         return tokens.until(count) if isinstance(tokens, RemoteTokens) else tokens[:count]
 
     def ranges(self, indices: Ints, /) -> list[Range]:
@@ -219,7 +219,7 @@ def open_tokens(
     data, *companions = [of_data(file, shared.files, cache) for file in files]
     data.compare(0, min(HEAD, sidecar.stat(path).size))
     for companion in companions:
-        companion.whole()
+        companion.compare_all()
     form = form_of(path, ids)
     if form.find is None:
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)

@@ -24,7 +24,7 @@ from ...errors import MALFORMED, ConfigError, DataError, missing_extra
 from ...stores import is_remote, parse_location
 from ...types import Ints, Sizes
 from .. import meta, sidecar
-from ..chain import Chain, File, Outline
+from ..chain import File, JoinedFiles, Outline
 from ..lru import LRUCache, SharedCaches
 from .file import IndexedEnds, document_bounds, document_ends, lengths_of_files, require_same_dtype
 
@@ -96,7 +96,7 @@ def is_cache(path: str | Path) -> bool:
         return False
 
 
-def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
+def open_cache(path: str | Path, cache: str | Path | None) -> JoinedFiles:
     """Open the documents of a cache, in the order of its shards."""
     folder = parse_location(path)
     folders, shared = _folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
@@ -110,7 +110,7 @@ def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
         [len(file) for file in files], None, [sidecar.stat(chunk_path) for chunk_path in paths]
     )
     lengths, name = partial(lengths_of_files, files), folder.absolute().name
-    return Chain(
+    return JoinedFiles(
         files, outline, format="levanter", name=name, paths=paths, cache=cache, lengths=lengths
     )
 

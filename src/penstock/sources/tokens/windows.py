@@ -15,7 +15,7 @@ from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
 from ..cached_facts import cached_fact
-from ..chain import Chain, starts_of
+from ..chain import JoinedFiles, starts_of
 from ..columnar import Arrow
 from ..identity import Digest, Known
 from ..memory import Tokens
@@ -47,13 +47,15 @@ class Windows:
     [array([3, 4, 5, 6], dtype=int32), array([0, 1, 2, 3], dtype=int32)]
     """
 
-    def __init__(self, store: Chain | Tokens, length: int, dtype: np.dtype[Any] = TOKENS) -> None:
+    def __init__(
+        self, store: JoinedFiles | Tokens, length: int, dtype: np.dtype[Any] = TOKENS
+    ) -> None:
         self._store, self._length, self.dtype = store, length, dtype
-        self._pieces: Sequence[Any] = store.files if isinstance(store, Chain) else [store]
+        self._pieces: Sequence[Any] = store.files if isinstance(store, JoinedFiles) else [store]
         if (
             len(self._pieces)
             and isinstance(self._pieces[0], Arrow)
-            and isinstance(store, Chain)
+            and isinstance(store, JoinedFiles)
             and store.column
         ):
             self._pieces = [SingleColumn(file, store.column) for file in self._pieces]
@@ -67,7 +69,7 @@ class Windows:
         return max(0, (int(self._starts[-1]) - 1) // self._length)
 
     @property
-    def store(self) -> Chain | Tokens:
+    def store(self) -> JoinedFiles | Tokens:
         """The token store."""
         return self._store
 
@@ -95,7 +97,9 @@ class Windows:
         try:
             return cast_array(window, self.dtype).astype(self.dtype, copy=False)
         except OverflowError as error:
-            location = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
+            location = (
+                str(self._store.paths[piece]) if isinstance(self._store, JoinedFiles) else "tokens"
+            )
             raise DataError(
                 f"{error}; pass dtype='int64' to windows", where=f"{location}, token {offset}"
             ) from None
@@ -112,7 +116,7 @@ class Windows:
 
     def prefetch_capacity(self, reach: Reach, /) -> int:
         """Return how many windows may be prefetched; 0 if readers could not use them."""
-        rows = self._store.prefetch_capacity(reach) if isinstance(self._store, Chain) else 0
+        rows = self._store.prefetch_capacity(reach) if isinstance(self._store, JoinedFiles) else 0
         return max(1, rows * len(self) // len(self._store)) if rows else 0
 
     def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
@@ -151,13 +155,13 @@ class Windows:
         return description if self.dtype == TOKENS else {**description, "dtype": self.dtype.name}
 
 
-def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
+def _totals(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> list[int]:
     """Return the tokens of every file; cached, so that later processes open no file for this."""
 
     def compute() -> list[int]:
         return [len(piece.joined()) for piece in pieces]
 
-    if not isinstance(store, Chain):
+    if not isinstance(store, JoinedFiles):
         return compute()
     what = json.dumps(["joined tokens", store.describe(), store.asked])
     return cached_fact(store.paths, store.stats, what, compute, store.cache)
