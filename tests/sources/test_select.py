@@ -303,7 +303,7 @@ def test_a_column_that_is_not_read_selects_as_if_it_were(tmp_path: Path, suffix:
         if suffix == "csv":
             csv.write_csv(table, path)
         elif suffix == "arrow":
-            with pa.ipc.new_file(path, table.schema) as writer:
+            with pa.ipc.new_file(str(path), table.schema) as writer:
                 writer.write_table(table)
         else:
             pq.write_table(table, path)

@@ -58,8 +58,9 @@ class FromLoader(_Trainer):
     >>> import penstock as ps
     >>> from transformers import Trainer
     >>> class MyTrainer(FromLoader, Trainer): ...
-    >>> trainer = MyTrainer(model, args, train_loader=ps.Loader(batches))  # doctest: +SKIP
-    >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+    >>> loader = ps.Loader(batches, to="torch")  # doctest: +SKIP
+    >>> trainer = MyTrainer(model, args, train_loader=loader)  # doctest: +SKIP
+    >>> trainer.train()  # after a restart: resume_from_checkpoint=True  # doctest: +SKIP
     """
 
     def __init__(
