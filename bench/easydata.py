@@ -1,14 +1,16 @@
-"""`block_mixture_interleave` against EasyData's algorithm and `datasets.interleave_datasets`, on
-the same datasets.
+"""Compare `block_mixture_interleave` with EasyData and `datasets.interleave_datasets`.
 
     python bench/easydata.py            # a table
     python bench/easydata.py --json     # one JSON object
 
-Rows are taken one by one, as a trainer takes them. The three alternate; each figure is the median
-over the rounds, in CPU time of the one thread that works. EasyData's algorithm is written here from
-its description: a count for each source and block (rounded down, the remainder to the heaviest),
-the names of a block shuffled by NumPy with seed plus block, one `next` a row, sources begun again
-when they end, all in a generator that Hugging Face wraps.
+All three read the same datasets, row by row as a trainer does, and alternate. Each figure is the
+median over the rounds, in CPU time of the one thread that works. EasyData's algorithm is written
+here from its description:
+
+- Each source has a count per block, rounded down; the heaviest source takes the remainder.
+- NumPy shuffles the names of a block with the seed plus the block number.
+- Each row is one `next`, and a source that ends restarts.
+- All of this is a generator that Hugging Face wraps.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""The captioning loader of Energon's pages without workers: through Energon, and through Penstock's
-face for it.
+"""Compare Energon with Penstock's compatibility package, on the captioning loader of its pages.
 
     python bench/energon.py            # a table
     python bench/energon.py --json     # one JSON object
 
-One folder, prepared by Energon: tars of JPEG files and captions. The same task encoder runs on both
-    sides (decode,
-crop, stack, tokens of the captions). The sides alternate; each figure is the median over the rounds
-of the CPU time of the whole process for a sample, after one batch and one round that are not
-counted. Pictures of 224 pixels are what a trainer reads; those of 32 pixels show what the library
-itself costs.
+Both sides read one folder, prepared by Energon, of tars with JPEG files and captions. They run
+without workers, and with the same task encoder: decode, crop, stack, and tokenise captions. The
+sides alternate. Each figure is the median over the rounds of the CPU time of the process per
+sample; a first batch and a first round are not counted. Trainers read pictures of 224 pixels; those
+of 32 pixels show the cost of the library itself.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ field_map: {image: jpg, caption: txt}
 
 @dataclass
 class Captions:
-    """What the encoder makes."""
+    """Batch that the encoder returns."""
 
     keys: list[str]
     images: torch.Tensor

@@ -1,12 +1,11 @@
-"""The pipelines of Grain's advanced page, through Grain and through Penstock's face for it, in one
-run on one data.
+"""Compare Grain with Penstock's compatibility package, on the pipelines of its advanced page.
 
     python bench/grain.py            # a table
     python bench/grain.py --json     # one JSON object
 
-The two sides alternate; each figure is the median over the rounds of the CPU time of the whole
-process (threads included) per element, after one round that is not counted. Elements are small, so
-this is the cost of the library.
+Both sides read the same data in one run, and alternate. Each figure is the median over the rounds
+of the CPU time of the process (threads included) per element. A first round is not counted.
+Elements are small, so this is the cost of the library.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Held:
 
     @property
     def owner(self) -> Any:
-        """Who has the state."""
+        """Return the object that has the state: the iterator or the iterable."""
         return self._it if self.on_iterator else self.made
 
     def __iter__(self) -> Iterator[Any]:

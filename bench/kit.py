@@ -31,7 +31,7 @@ def resumes(make: Callable[[], Held]) -> None:
 
 
 def workers(make: Callable[[int], Iterable[Any]]) -> None:
-    """The same samples in the same order computed inline and by two workers."""
+    """Assert that two workers give the samples of an inline run, in the same order."""
     from penstock.testing import assert_same_run
 
     inline, pooled = plain(make(0)), plain(make(2))
@@ -81,7 +81,7 @@ def same_batches(make: Callable[[int, int], Held]) -> None:
 
 
 def batches(ranks: list[Any], steps: int) -> list[list[int]]:
-    """What all ranks together take in each step."""
+    """Return the samples that all ranks together receive in each step."""
     its = [iter(rank) for rank in ranks]
     each = 6 // len(its)
     return [sorted(value(next(it, -1)) for it in its for _ in range(each)) for _ in range(steps)]

@@ -168,7 +168,7 @@ READERS: dict[str, Callable[[int], tuple[int, float]]] = {
 
 
 def written(folder: Path, rows: int, shard: int) -> None:
-    """The same rows as MDS and LitData, in shards of so many bytes."""
+    """Write rows as MDS and as LitData, in shards of `shard` bytes."""
     from .peers import litdata, mosaicml
 
     mosaicml.write(str(folder / "mds"), map(row, range(rows)), shard)

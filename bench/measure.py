@@ -23,7 +23,7 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """How long to look, and how much data there is."""
+    """Duration of the measurements, and size of the data."""
 
     slice_s: float = 0.5
     slices: int = 3
@@ -162,7 +162,7 @@ def filled(
 
 
 def shares(row: Row, work: Mixed, scale: Scale) -> Found:
-    """How far each source's count is from what its weight asks, and how many samples came twice."""
+    """Measure the distance of each source's count from its weight, and count repeated samples."""
     taken, count, end = [], 0, 0.0
     ids = row.facts.get("ids", np.asarray)
     for number, batch in enumerate(row.make(work)):
@@ -198,7 +198,7 @@ def worst(sources: np.ndarray, weights: list[float]) -> float:
 
 
 def work_of(row: Row, scale: Scale) -> Any:
-    """What a row is given."""
+    """Return the workload of a row."""
     if row.case in WORKS | READS:
         return (WORKS | READS)[row.case]()
     n = CASES[row.case].params[0]

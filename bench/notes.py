@@ -1,4 +1,4 @@
-"""What a reader must know to read the tables fairly."""
+"""Notes that a reader needs to read the tables fairly."""
 
 INTRO = """# Results
 

@@ -1,4 +1,4 @@
-"""What Penstock promises about speed, checked against what was found in the same run."""
+"""Check Penstock's promises about speed against the measurements of the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers are given: one table of rows of 400 bytes as Arrow, Parquet, tars and lines.
+"""Data for readers: one table of rows of 400 bytes as Arrow, Parquet, tars and lines.
 
 The floors are the formats' own readers: pyarrow for columns, `pread` for tars, `wc -l` for lines.
 """
@@ -195,7 +195,7 @@ class Tars:
 
 @dataclass(frozen=True)
 class TarsInOrder(Tars):
-    """The same from front to back."""
+    """Tars read from front to back."""
 
     def floor(self) -> Iterator[Any]:
         """A loop of `pread`, where it is known what lies where."""

@@ -233,7 +233,7 @@ def conformance(results: Results) -> str:
 
 
 def missing(results: Results) -> list[str]:
-    """Who is absent, and which rows failed; nothing is left out silently."""
+    """List the absent libraries and the failed rows; nothing is left out silently."""
     lines = [f"- {name}: not measured here: {why}." for name, why in results.absent.items()]
     lines += [
         f"- {peer}, {CASES[case].title}, {how}: {why}."

@@ -27,7 +27,7 @@ Key = tuple[str, str, str]
 
 @dataclass
 class Results:
-    """What was found, by row; what failed and why; who is absent and why."""
+    """Measurements by row, failures and absent libraries with their reasons."""
 
     numbers: dict[Key, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))

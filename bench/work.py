@@ -187,7 +187,7 @@ class Docs:
 
 @dataclass(frozen=True)
 class MixedDocs(Docs):
-    """The same documents as `sources` sources of as many, to be mixed by weight."""
+    """The documents of `Docs` as `sources` sources of equal size, to be mixed by weight."""
 
     sources: int = 3
 

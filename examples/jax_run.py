@@ -29,7 +29,7 @@ def batches() -> ps.Loader:
 
 
 def loss(model: dict[str, jax.Array], row: dict[str, jax.Array]) -> jax.Array:
-    """Of pairs of letters, each inside its document."""
+    """Return the mean cross entropy of pairs of letters, each pair inside one document."""
     known = (row["segment_ids"][:, 1:] == row["segment_ids"][:, :-1]) & (
         row["segment_ids"][:, 1:] > 0
     )

@@ -1,4 +1,4 @@
-"""What a random step may do: judges an order that was learnt from the library against what is documented of it."""
+"""Check an order that the library chose for a random step against the documented guarantees."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from oracle import endless, passes, tokens
 
 
 def allowed(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
-    """What is wrong with an order learnt from the library, in words; empty if nothing. `whole`: the pass ended there.
+    """Return the error in an order that the library chose, or an empty text.
 
-    For shuffles `got` are places of the input's pass; for a mixture (name, place in its pass); for packing rows.
+    Args:
+        d: The description of the step.
+        k: The number of the pass.
+        got: For shuffles, positions in the input's pass. For a mixture, (name, position in its
+            pass). For packing, rows.
+        whole: True if the pass ended after `got`.
+        orders: Returns the order of each random step below, as for `oracle.passes`.
     """
     if d[0] == "mix":
         return mixture(d, k, got, whole, orders)

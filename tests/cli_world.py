@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a mixture file with its data, and the command line at hand."""
+"""Fixtures of the command line: a mixture file with its data, and a function to call it."""
 
 from __future__ import annotations
 

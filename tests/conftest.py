@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is kept in the cache of a user is kept for one run of the tests: the next may have other files of a name."""
+    """Give each run of the tests a new user cache, as the next run may reuse file names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv(
@@ -83,7 +83,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: no collection of garbage looks at it again, of which tests and the interpreter do many."""
+    """Exempt imported objects from garbage collection, which runs often during tests."""
     gc.collect()
     gc.freeze()
 

@@ -52,11 +52,14 @@ LINES = "".join(f'{{"n": {n}, "s": "wörd {n * 7919}"}}\n' for n in range(12)).e
 
 @dataclass(frozen=True)
 class Format:
-    """How files of a format are written (all of them, into a folder), what of them is read, and how it is read.
+    """A file format: functions that write all its files into a folder, and options that read them.
 
-    `noticed` in a file that nobody indexed: "sums" where the format has checksums of its own, so that a flipped bit is
-    an error or changes nothing; "sizes" where other values may be read, but as many rows; "" where neither is so. What
-    is `open_ended` is sound where it is cut off after any row. `summed` where checksums can be made of all its files.
+    Attributes:
+        noticed: Damage that a reader notices in a file without an index. With "sums", the format
+            has checksums: a flipped bit is an error or changes nothing. With "sizes", values may
+            change, but never the number of rows. With "", both may change.
+        open_ended: A file that is cut off after any row is valid.
+        summed: Penstock can compute checksums of all files of the format.
     """
 
     write: Callable[[Path], object]
@@ -182,7 +185,7 @@ class Read(NamedTuple):
 
 
 def read(format: Format, folder: Path) -> Read:
-    """What data holds."""
+    """Return the rows of the data, and its sizes and digest."""
     source = open_files(
         str(folder / "data" / format.glob), cache=folder / "cache", **format.options
     )
@@ -229,7 +232,7 @@ def prepared(format: Format, folder: Path) -> tuple[Read, dict[Path, bytes]]:
 
 
 def problem(format: Format, mode: Mode, cut: bool, found: Read, want: Read) -> str:
-    """What is wrong with what was read of a damaged file, if anything is."""
+    """Return the error in the values read from a damaged file, or an empty text."""
     if found == want:
         return ""
     if mode == "fresh" or (
@@ -247,7 +250,7 @@ def problem(format: Format, mode: Mode, cut: bool, found: Read, want: Read) -> s
 def wrong(
     format: Format, mode: Mode, folder: Path, many: int, seconds: float
 ) -> tuple[int, list[str]]:
-    """How many damages were tried, and which of them were read as if nothing were, or ended in another error."""
+    """Return the number of damages tried, and those read silently or with another error."""
     expected, kept = prepared(format, folder)
     if mode == "indexed" and not format.summed:
         return 0, []
@@ -277,7 +280,7 @@ def wrong(
 def tried_once(
     format: Format, mode: Mode, folder: Path, what: str, target: Path, expected: Read
 ) -> str:
-    """What is wrong with how damaged data is read."""
+    """Read damaged data; return the error in the result, or an empty text."""
     signal.alarm(SECONDS)
     faulthandler.dump_traceback_later(4 * SECONDS, exit=True)  # where a library never returns
     try:
@@ -309,7 +312,7 @@ def limited(format: Format) -> None:
 
 
 def damaged(format: Format, many: int, seconds: float) -> dict[str, Any]:
-    """What came of damaging a format, in each mode: how many there were, and what went wrong."""
+    """Damage a format in each mode; return the number of damages and the failures."""
     with tempfile.TemporaryDirectory() as scratch, seams.pretend(store=Rotten(), disk=Careless()):
         try:
             prepared(format, Path(scratch, "warm"))  # so that everything is loaded

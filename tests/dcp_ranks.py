@@ -183,7 +183,7 @@ def torn(folder: Path, dead: int, fatal: int) -> str | None:
 
 
 def outcome(checkpoint: Path) -> str:
-    """What comes of loading a torn checkpoint."""
+    """Load a torn checkpoint; return the name of the error, or "whole"."""
     try:
         loading(0, 1, checkpoint)
     except Exception as error:
@@ -192,7 +192,7 @@ def outcome(checkpoint: Path) -> str:
 
 
 def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None:
-    """What each of so many processes of a group gave; None where one of them was killed."""
+    """Run processes as one group; return their results, or None if one was killed."""
     meeting = folder / f"meeting-{os.urandom(4).hex()}"
 
     def member(rank: int) -> Any:

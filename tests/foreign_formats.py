@@ -1,7 +1,8 @@
 """Datasets in the formats of other libraries, for tests: written as their own tools write them.
 
-What a tool of its own is too heavy for (MDS, TFRecord, LitData) is written here from its description: MDS and LitData
-byte by byte as `streaming.MDSWriter` and `litdata.optimize` wrote the same rows, TFRecord but for the order of features.
+Some tools are too heavy, so their formats are written here from the description. MDS and LitData
+equal the output of `streaming.MDSWriter` and `litdata.optimize` for the same rows, byte by byte.
+TFRecord differs only in the order of features.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ Row = dict[str, Any]
 
 
 class Made(NamedTuple):
-    """A dataset: what to give to `read`, the rows that it holds, what notices that bits of it changed, whether it is
-    sound where it is cut off after any row, and whether its reader has threads of its own.
+    """A dataset in a foreign format, with its rows.
 
-    "sums": every bit has a checksum. "sizes": other values may be read, but as many rows. "": neither.
+    Attributes:
+        path: The path for `read`.
+        rows: The rows that it holds.
+        noticed: Damage that a reader notices. With "sums", every bit has a checksum. With "sizes",
+            values may change, but never the number of rows. With "", both may change.
+        open_ended: A file that is cut off after any row is valid.
+        threads: The reader has threads of its own.
+        options: Options of `read`.
     """
 
     path: Path

@@ -562,7 +562,7 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def wrong(parser: Parser, seconds: float, seed: int = 0) -> tuple[int, list[str]]:
-    """How many inputs were tried for so long, and what was neither an answer nor an error that may be."""
+    """Return the number of inputs tried, and those with neither a result nor an allowed error."""
     rng, tried, problems, until = (
         np.random.default_rng(seed),
         0,

@@ -1,5 +1,6 @@
-"""What somebody may put before a reader: each item is a function that gets a folder of its own. Run as a program, each
-is done in a process with little memory and little time, and what became of it is written out.
+"""Hostile inputs for readers: each item is a function that gets a folder of its own.
+
+As a program, this runs each item in a process with little memory and time, and prints the outcome.
 """
 
 from __future__ import annotations
@@ -632,7 +633,7 @@ ITEMS: dict[str, Callable[[Path], None]] = {
 
 
 def done(item: Callable[[Path], None], at: Path) -> str:
-    """What becomes of one item: nothing, or the error that it ends in."""
+    """Run one item with limits; return its error as text, or "harmless"."""
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
@@ -650,7 +651,7 @@ def done(item: Callable[[Path], None], at: Path) -> str:
 
 
 def apart(item: Callable[[Path], None], at: Path) -> str:
-    """The same in a child, so that nothing it does can reach this process."""
+    """Run one item like `done` in a child, so that nothing it does can reach this process."""
     theirs, ours = os.pipe()
     if child := os.fork():
         os.close(ours)

@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def environment(devices: int) -> dict[str, str]:
-    """Of a process with so many CPU devices, whatever the tests run in."""
+    """Return the environment of a process with `devices` CPU devices, independent of this one."""
     return {
         **{
             name: value
@@ -67,7 +67,7 @@ def started(
 def crew(
     n: int, module: str, name: str, asked: Any = None, devices: int = 1, killed: bool = False
 ) -> list[Any]:
-    """What `n` processes said, by rank; with `killed`, the lines they wrote before they were."""
+    """Return the results of `n` processes by rank; with `killed`, their lines before that."""
     running = started(n, module, name, asked, devices)
     try:
         done = [each.communicate(timeout=300) for each in running]

@@ -1,4 +1,4 @@
-"""What the processes of `jax_crew` do: they show what they found, and the tests say whether it is right."""
+"""Tasks of the processes of `jax_ranks`: they report observations, which the tests check."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def shown(array: Any) -> list[Any]:
 
 
 def told(fn: Callable[[], Any]) -> str:
-    """What is said of something that cannot be."""
+    """Return the type and message of a `ValueError`, or "nothing"."""
     try:
         fn()
     except ValueError as error:
@@ -95,7 +95,7 @@ def layouts() -> Any:
 
 
 def refusals() -> Any:
-    """What is said of layouts and loaders that cannot be."""
+    """Return the errors of invalid layouts and loaders."""
     refused = [
         told(lambda: share_of(sharding("data and model", [0, 2, 1, 3, 4, 5, 6, 7]))),
         told(lambda: opened_by("data", rows().batch(6), rank=0, world_size=1)),

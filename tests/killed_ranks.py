@@ -29,7 +29,7 @@ def dying(path: Path, fatal: int) -> None:
 
 
 def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None:
-    """What each of so many processes gave; None where one of them was killed, and the others with it."""
+    """Run `size` processes; return their results, or None if one was killed with the others."""
     out = folder / f"out-{os.urandom(4).hex()}"
     children = dict[int, int]()
     for rank in range(size):

@@ -1,4 +1,4 @@
-"""What a test must not leave behind: threads of ours, open files."""
+"""Detect threads and open files that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_files() -> list[str]:
 
 
 def all_at() -> str:
-    """What every thread is at, each once where several are at the same: one that collects keeps the garbage of all."""
+    """Return the stack of every thread, equal stacks once: one thread may collect all garbage."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     at = dict[str, list[str]]()
     for ident, frame in sys._current_frames().items():

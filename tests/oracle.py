@@ -1,8 +1,9 @@
-"""What a pipeline gives, by plain list operations: the documented meaning of every step, and nothing of the library.
+"""Model of a pipeline by plain list operations: the documented meaning of every step.
 
-`passes(d, k, orders)` yields the samples of pass `k` of a description `d` (nested tuples). How a random step orders
-is not documented and cannot be modelled: `orders(d, k)` says it, as places in the pass of its input, or as (input,
-place) for a mixture; `allowed_orders.allowed` judges whether that was within what is documented.
+It uses nothing of the library. `passes(d, k, orders)` yields the samples of pass `k` of a
+description `d` (nested tuples). The order of a random step is not documented and has no model.
+`orders(d, k)` returns it: positions in the pass of the input, or (input, position) for a mixture.
+`allowed_orders.allowed` checks that it keeps the documented guarantees.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def endless(d):
 
 
 def again(d):
-    """Whether it is said what a second pass is: not of what draws on a pass that never ends, say."""
+    """Return true if a second pass is defined: not for draws from an endless pass, for example."""
     if d[0] == "mix" and d[4] == "all_exhausted_oversample" and not indexed(d):
         return False
     if (

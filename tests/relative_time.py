@@ -1,5 +1,6 @@
-"""How long something takes, in the milliseconds of an idle machine: measured beside a piece of work whose time is known,
-since a test must not depend on how fast the machine is, nor on what else runs on it.
+"""Durations in milliseconds of an idle machine, relative to a piece of work of known duration.
+
+A test must depend neither on the speed of the machine nor on its load.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from penstock.engine.runtime.executors.processes import Processes
 
 
 class Lent:
-    """The same processes, which do not end with a loader."""
+    """Processes that are shared by loaders, and do not end with one of them."""
 
     def __init__(self, owner: Processes) -> None:
         self.submit, self.reach = owner.submit, owner.reach

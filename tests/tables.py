@@ -80,7 +80,7 @@ def write(folder: Path, kind: str, rows: Any, name: str | None = None) -> Path:
 
 
 def expected(rows: Any) -> list[dict[str, Any]]:
-    """What rows are, said plainly: Python values, and arrays for lists of numbers without a hole."""
+    """Return rows as Python values, with arrays for lists of numbers without a null."""
     types = {
         "tokens": np.int32,
         "wide": np.float32,

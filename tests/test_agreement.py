@@ -1,8 +1,10 @@
-"""Every answer about a run names the samples, steps, ranks and rows that its ranks received, after any changes.
+"""Every answer about a run agrees with the items that its ranks received, after any changes.
 
-A run is several lives: each has its number of ranks, its batches and what becomes of a last, short step, and may seek
-another step on its way; between two of them the state goes through JSON, and steps are skipped, samples excluded or
-weights set. The judge is what the loaders gave.
+Answers name samples, steps, ranks and rows.
+
+A run has several segments. Each has its number of ranks, its batches and its `remainder`, and may
+seek another step. Between two segments the state passes through JSON, and steps are skipped,
+samples excluded or weights set. The delivered items are the reference.
 """
 
 from __future__ import annotations

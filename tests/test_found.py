@@ -1,4 +1,4 @@
-"""What strangers found, who ran pipelines that the random tests do not draw."""
+"""Bugs reported by outsiders, in pipelines that the random tests do not draw."""
 
 from __future__ import annotations
 

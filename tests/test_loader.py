@@ -89,7 +89,7 @@ def test_any_number_of_threads_gives_one_run(make):
 
 
 def rows(steps: list[Any], ranks: int) -> list[Any]:
-    """What the ranks gave, in steps of twelve batches: of an indexed run in any order inside, for it is dealt out."""
+    """Merge the items of the ranks in steps of twelve batches, sorted within a step."""
     batches = [batch for step in steps for batch in step]
     if isinstance(batches[0], dict):
         return [sorted(map(shown, batches[i : i + 12])) for i in range(0, len(batches), 12)]
@@ -114,7 +114,7 @@ def test_world_size_changes_in_the_middle(make):
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])
 def test_a_batch_takes_the_next_rows_of_the_ranks_own_lanes_in_turn(ranks):
-    """The same rows in every global step, for every number of ranks that share a global batch."""
+    """Every global step has the same rows, for every number of ranks that share a global batch."""
 
     def make() -> ps.Dataset:
         return rows_by_lanes().map(lambda row: row["tokens"].tolist())

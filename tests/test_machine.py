@@ -49,7 +49,7 @@ FEW = 45  # samples of an endless pass
 
 @dataclass(frozen=True)
 class Topology:
-    """Who computes: how many ranks (a place among the possible ones), how many workers, threads or a simulation."""
+    """Topology of a run; `ranks` is an index into the possible numbers of ranks."""
 
     ranks: int = 0
     workers: int = 0
@@ -76,7 +76,7 @@ def rows_of(ds: ps.Dataset, k: int, most: int, **options: Any) -> list[tuple[int
 
 
 def whole(recipe: Any) -> Any:
-    """The same, but the last batches keep what does not fill them."""
+    """Return the recipe whose last batches keep their incomplete rows."""
     match recipe:
         case ("batch", below, n, _):
             return ("batch", whole(below), n, False)
@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
         self.states = [(self.save_all(), 0, 0)]
 
     def lanes_even(self, k: int) -> int:
-        """How many samples of pass `k` come before the first lane ends; after that the order depends on the ranks."""
+        """Count the samples of pass `k` until a lane ends; then the order depends on the ranks."""
         if self.indexed or self.endless or (self.lanes == 1 and not self.batched):
             return len(self.want[k])
         options: Any = {"lanes": self.lanes, "world_size": self.lanes, "remainder": "keep"}
@@ -187,8 +187,9 @@ class Machine(RuleBasedStateMachine):
         return min(map(len, found)) * self.lanes
 
     def rest_of(self, k: int, at: int, found: Counter[Any]) -> bool:
-        """Whether these rows are what a pass of batched lanes has after so many items, but for batches that a rank
-        cannot fill: nothing lost, nothing doubled.
+        """Return true if these rows are the rest of a pass of batched lanes after `at` items.
+
+        Nothing is lost or doubled, except batches that a rank cannot fill.
         """
         rest = self.all[k] - keys_of(self.rows[k][:at])
         return found == rest if self.keeps else found <= rest
@@ -305,7 +306,7 @@ class Machine(RuleBasedStateMachine):
             yield self.one(it)
 
     def dealt(self, found: list[Any]) -> bool:
-        """Whether the ranks share the rows of a whole step; they end together where there is no whole one any more."""
+        """Return true if the ranks share the rows of a full step; without one they end together."""
         rows = self.rows[self.k][self.at : self.at + self.world]
         if len(rows) < self.world or rows[-1][0] < self.rows[self.k][0][0]:
             assert all(x is END for x in found)
@@ -341,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         return False
 
     def known(self) -> bool:
-        """Whether the next round is within what the first run gave."""
+        """Return true if the first run gave the items of the next round."""
         if self.endless:
             return self.at + self.world <= len(self.want[0])
         return self.k < len(self.want)

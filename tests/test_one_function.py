@@ -1,5 +1,8 @@
-"""The order is one function: what a run delivers, `ds[i]`, the plan before and after, its inverse and its sums agree,
-for random trees, and nothing that is not part of the run changes it: names' order, a save, workers."""
+"""The order is one function, for random trees.
+
+A run, `ds[i]`, the plan before and after, its inverse and its sums agree. Nothing outside the run
+changes it: the order of names, a save, or workers.
+"""
 
 from __future__ import annotations
 

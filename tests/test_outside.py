@@ -51,7 +51,7 @@ class Documents:
 
 
 class Measured(Documents):
-    """The same, with lengths that are known."""
+    """Documents with known lengths."""
 
     def lengths(self) -> Any:
         return np.arange(self.n) % 5 + 1
@@ -99,7 +99,7 @@ class TwoToOne:
 
 
 class Backwards(TwoToOne):
-    """The same, with its inverse."""
+    """The rule `TwoToOne` with its inverse."""
 
     def counts(self, position: int) -> Any:
         turn, place = divmod(position, 3)
@@ -214,7 +214,7 @@ def test_the_same_on_any_ranks_and_workers(make: Make) -> None:
 
 
 def test_asked(make: Make) -> None:
-    """What the plan says is what is delivered, backwards too, and its counts are the sums."""
+    """The plan and its inverse name the delivered samples, and its counts are their sums."""
     ds = make().repeat()
     told = [sample.key for p in range(120) for sample in ds.plan.at(p)]
     with ps.Loader(ds) as loader:

@@ -334,7 +334,7 @@ def test_the_scheduler_reorders_repeats_and_fails_from_one_seed() -> None:
 
 
 def test_states_are_text_in_between() -> None:
-    """What the kit loads never shares memory with what it saved."""
+    """A state that the kit loads never shares memory with the saved one."""
     seen: list[Any] = []
 
     class Watched(Good):

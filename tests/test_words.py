@@ -308,6 +308,30 @@ def test_a_missing_section_is_reported(tmp_path: Path, old: str, new: str, messa
     assert public(tmp_path, GOOD.replace(old, new)) == [message]
 
 
+@pytest.mark.parametrize("annotation", ["Dataset", "ps.Dataset", "'Dataset'", "A", "'A'", "Self"])
+def test_a_new_dataset_or_instance_needs_no_section(tmp_path: Path, annotation: str) -> None:
+    code = GOOD.replace("def size(self) -> int", f"def size(self) -> {annotation}")
+    assert public(tmp_path, code.replace('"""Return the size."""', '"""Make it."""')) == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "arguments", "messages"),
+    [
+        ('"""A protocol."""', "at: int", []),
+        ('"""A protocol."""', "at: int, n: int", ["A.size lacks Args, Returns"]),
+        ("", "at: int", ["A.size lacks Args, Returns"]),
+    ],
+)
+def test_a_method_of_a_documented_protocol_needs_no_section(
+    tmp_path: Path, docstring: str, arguments: str, messages: list[str]
+) -> None:
+    protocol = f"class P(Protocol):\n    {docstring}\n    def size(self, at: int) -> int: ...\n"
+    code = GOOD.replace("def size(self) -> int", f"def size(self, {arguments}) -> int")
+    code = code.replace('"""Return the size."""', '"""Measure it."""')
+    more = {"src/penstock/protocols/__init__.py": protocol}
+    assert public(tmp_path, code, **more) == messages
+
+
 def test_errors_that_are_passed_on_need_no_section(tmp_path: Path) -> None:
     code = GOOD.replace("Raises:\n        ValueError: `x` is negative.\n", "").replace(
         "    if x < 0:\n        raise ValueError(x)\n",

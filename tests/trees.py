@@ -69,7 +69,7 @@ def documents(n: int, name: str, most: int = 9) -> ps.Dataset:
 
 
 class Texts:
-    """The same documents as texts, of which the tokens were counted."""
+    """The documents as texts with counted tokens."""
 
     counted = "words"
 
@@ -102,7 +102,7 @@ class Interrupt(BaseException):
 
 
 class Fuse:
-    """What the functions of a tree call: the n-th call from when it was set raises."""
+    """A fuse that the functions of a tree call: the n-th call after `set` raises."""
 
     def __init__(self) -> None:
         self.set(0, None)
@@ -223,7 +223,7 @@ def other_order(tree: Tree) -> Tree:
 
 
 def begun(plan: Any, stop: int, start: int = 0) -> dict[str, int]:
-    """How many samples of each source begin in a stretch of positions: all but the later parts of those that are cut."""
+    """Count the samples of each source that begin in a range, not later parts of cut samples."""
     found = plan.at(slice(start, stop))
     first = found.source if found.start is None else found.source[found.start == 0]
     return dict(
@@ -657,7 +657,7 @@ def delivered(ds: ps.Dataset, steps: int, state: Any = None, **options: Any) -> 
 
 
 def assert_plan_tells_packs(plan: Plan, rows: int) -> None:
-    """What a plan counts and finds in its first packed rows is what lies there."""
+    """Assert that counts and searches of a plan match its first packed rows."""
     samples, tokens, places = Counter[str](), Counter[str](), dict[tuple[str, int], set[int]]()
     for row in range(rows):
         for sample in plan.at(row):

@@ -1,4 +1,4 @@
-"""What is read of a simulated disk."""
+"""Read the contents of a simulated disk."""
 
 from __future__ import annotations
 

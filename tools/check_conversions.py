@@ -2,10 +2,10 @@
 
     python tools/check_conversions.py FOLDER... [--ranks N] [--keys] [--verbose]
 
-Every YAML file below the folders is parsed on its own here, by `yaml.safe_load`, and converted. Of
-a file that is converted, each key at the top and each key of each entry of a list of datasets must
-be among the keys that the converter says are carried, harmless or reported. Prints a table with a
-row for each folder, and exits with 1 where a key is silent.
+Every YAML file below the folders is parsed here by `yaml.safe_load`, and converted. The check
+covers each key at the top of a converted file, and each key of an entry of a list of datasets. The
+converter must list it as carried, harmless or reported. The tool prints a table with a row for each
+folder, and exits with 1 if a key is missing.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def waited(device: torch.device) -> None:
 
 
 def seconds(device: torch.device, work: Callable[[], object], times: int) -> float:
-    """How long work takes, of several times one."""
+    """Return the mean duration of the work in seconds, over `times` calls."""
     work()
     waited(device)
     began = perf_counter()
@@ -65,7 +65,7 @@ def step_of(device: torch.device, took: float) -> Callable[[torch.Tensor], torch
 
 
 def floats(device: torch.device, took: float, pinned: bool) -> int:
-    """How many numbers a copy of so long moves."""
+    """Return the number of floats that a copy of `took` seconds moves."""
     plain = torch.zeros(1 << 22)
     plain = plain.pin_memory() if pinned else plain
     each = seconds(device, lambda: plain.to(device, non_blocking=True, copy=True), 5) / len(plain)

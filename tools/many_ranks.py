@@ -1,4 +1,4 @@
-"""The first batch of a run on thousands of ranks, rehearsed.
+"""Rehearse the first batch of a run on thousands of ranks.
 
 500 sources in a store, each of 2 * 10^7 rows, shuffled and mixed, are opened by 4,096 ranks on 512
 machines.
@@ -6,15 +6,16 @@ machines.
     python tools/many_ranks.py --home FOLDER [--machines 512] [--ranks 8] [--run 0,255,511]
     [--latency 0.03]
 
-What a machine does depends on nothing but which ranks it has, so a few of them are run, one after
-the other and each
-without the others: every rank is a process with the environment that a launcher gives it, a machine
-    is a parent and a
-cache of its own. They read through everything that a real run reads through; only what answers at
-the very end is a protocol of fsspec's that is registered here: it counts, waits as long as a store
-does, and gives parts of one real Parquet file under many names. The report has the requests of a
-machine by kind and by source, the waits for locks, and the seconds to the first batch; each row of
-the batch is compared with the plan.
+The work of a machine depends only on the numbers of its ranks. So a few machines run, one after
+another and without the others. Every rank is a process with the environment that a launcher gives
+it, and a machine is a parent process with a cache of its own.
+
+The ranks run all the code of a real run, except for the store. An fsspec protocol that is
+registered here replaces it. It counts requests, waits as long as a store does, and returns parts of
+one real Parquet file under many names.
+
+The report has a machine's requests by kind and by source, the waits for locks, and the seconds to
+the first batch. Each row of the batch is compared with the plan.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def dataset(sources: int, threads: int, cache: Path | None) -> Any:
 
 @contextlib.contextmanager
 def counted_locks() -> Generator[list[float]]:
-    """How long each lock of this process was waited for."""
+    """Yield a list that collects the seconds of waiting for each lock of this process."""
     from penstock.engine.base import seams
 
     waits = list[float]()
@@ -209,7 +210,7 @@ def machine(given: argparse.Namespace, number: int) -> Iterator[dict[str, Any]]:
 
 
 def asked_of(log: Path) -> dict[str, Counter[str]]:
-    """How often each source was asked, by kind."""
+    """Count the requests for each source, by kind."""
     found: dict[str, Counter[str]] = {kind: Counter() for kind in ("list", "stat", "index", "data")}
     for line in log.read_text().splitlines():
         kind, source, _ = line.split()

@@ -12,8 +12,8 @@ fails in a fork without one. Each mutant prints a line, and its difference if it
 that a test starts import the sources as they are, so such tests kill few mutants here.
 
 `--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only
-the latter runs. To compare them, write the mutants once (`--draw FILE`), judge both suites on them
-(`--drawn FILE --map FILE --table FILE`), and list the mutants that only the first table kills
+the latter runs. To compare them, write the mutants once (`--draw FILE`), and run both suites on them
+(`--drawn FILE --map FILE --table FILE`). Then list the mutants that only the first table kills
 (`--compare ALL TEST`, which exits with 1 if there are any). It is quicker to judge what `test` left
 (`--left FILE`) by `--suite slow`: whatever that kills, `test` lost. `--seed` is also the seed of
 the property tests. With `--within SECONDS` a mutant that lives so long stays open.
@@ -162,7 +162,7 @@ def nested(code: CodeType) -> list[CodeType]:
 
 
 def own(code: CodeType) -> tuple[Any, ...]:
-    """What a piece of code does itself, without the pieces in it and without where it stands."""
+    """Return the contents of a code object itself, without nested code objects and line numbers."""
     consts = [
         None if isinstance(const, CodeType) else (type(const), const) for const in code.co_consts
     ]

@@ -1,14 +1,20 @@
-"""Packing of a run over 10^10 documents that are not stored: lognormal lengths, hashed from the
-index.
+"""Measure packing for 10^10 documents that are not stored.
+
+Their lengths are lognormal, and hashed from the index.
 
     python tools/ten_billion.py [10_000_000] [--full] [--home FOLDER] [--step N] [--method METHOD]
 
-Two sources, weights on a schedule, rows of 8,192 tokens in batches of 8. The sums of lengths are
-made by one scan, with progress, and kept in FOLDER (`~/.cache` holds them if none is named). Then
-every question is asked in a new process that finds them there, and there again; a line for each:
-milliseconds of the first answer, of one asked for afterwards elsewhere in the same pass, and the
-memory that is the process's own (mapped files are not). `--full` shuffles fully: 10^10 documents
-take an hour and sums of 3 GB for each pass that is looked at, so 100_000_000 is more like it.
+Two sources, weights on a schedule, rows of 8,192 tokens in batches of 8. One scan computes the sums
+of lengths, with progress, and stores them in FOLDER (`~/.cache` by default). Then each question is
+asked twice, each time in a new process that finds the sums there. Each prints a line with three
+figures:
+
+- milliseconds of the first answer;
+- milliseconds of a second answer, elsewhere in the same pass;
+- memory of the process, without mapped files.
+
+`--full` shuffles fully. Each pass over 10^10 documents then takes an hour and sums of 3 GB, so
+100_000_000 is a better choice.
 """
 
 from __future__ import annotations
@@ -158,7 +164,7 @@ def _run(question: str, run: Any, step: int) -> tuple[Spent, Spent]:
 
 
 def places(many: int, full: bool, method: str, step: int) -> dict[str, str]:
-    """What is asked about, found out before."""
+    """Return the arguments of the questions, computed beforehand."""
     import penstock as ps
 
     run = dataset(many, full, method).repeat().batch(BATCH)

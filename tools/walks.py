@@ -1,11 +1,9 @@
-"""Walks through the house: how many calls of how many files does a request of a user take?
+"""Count the calls and files that a user's request passes through in the package.
 
-`python tools/walks.py [--json]` counts, for requests that matter, the calls of functions that the
-package defines, the
-files they stand in, and the moves: calls from one file of the package into another. Comprehensions
-    and lambdas belong
-to the function around them; a generator is called once. `PYTHONPATH=other/src python
-tools/walks.py` counts another checkout.
+`python tools/walks.py [--json]` counts calls of functions that the package defines, for requests
+that matter. It also counts their files, and the moves: calls from one file of the package into
+another. Comprehensions and lambdas belong to the function around them; a generator is called once.
+`PYTHONPATH=other/src python tools/walks.py` counts another checkout.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -512,6 +512,19 @@ class SourceTree:
         defined = [node.name for node in body if isinstance(node, Definition)]
         return [name for name in defined if not name.startswith("_")]
 
+    def protocol_methods(self) -> frozenset[Signature]:
+        """Return the methods with arguments of all protocols that have a docstring."""
+        methods = set[Signature]()
+        for path in sorted((self._source / PACKAGE).rglob("*.py")):
+            for node in self.parse(path.relative_to(self._root).as_posix()).body:
+                if not isinstance(node, ast.ClassDef) or docstring_of(node) is None:
+                    continue
+                if "Protocol" in [ast.unparse(base).partition("[")[0] for base in node.bases]:
+                    methods |= {
+                        signature_of(item) for item in node.body if isinstance(item, Function)
+                    }
+        return frozenset(signature for signature in methods if len(signature) > 1)
+
     def resolve(self, module: str, name: str) -> tuple[str, Definition] | None:
         """Return the file and the definition of a name, through imports and plain assignments.
 
@@ -579,23 +592,42 @@ def raises_something(function: Function) -> bool:
     return False
 
 
-def returns_something(function: Function) -> bool:
-    """Return whether the annotation of a function promises a value."""
+def returns_something(function: Function, owner: str = "") -> bool:
+    """Return whether the annotation of a function promises a value that needs a description.
+
+    A step of a dataset returns the new dataset, and a builder an instance of its own class; the
+    first line of the docstring describes both.
+
+    Args:
+        function: The function or method.
+        owner: The class of a method.
+
+    >>> def promises(annotation):
+    ...     return returns_something(ast.parse(f"def f(self) -> {annotation}: ...").body[0], "A")
+    >>> [promises(text) for text in ("int", "None", "ps.Dataset", "A", "Self")]
+    [True, False, False, False, False]
+    """
     annotation = ast.unparse(function.returns) if function.returns else "None"
-    return annotation.rpartition(".")[2] not in ("None", "NoReturn", "Never")
+    annotation = annotation.strip("'").rpartition(".")[2]
+    return annotation not in ("None", "NoReturn", "Never", "Dataset", "Self", owner or "None")
 
 
-def missing_sections(function: Function, text: str) -> list[str]:
+def missing_sections(function: Function, text: str, owner: str = "") -> list[str]:
     """Return the sections that the docstring of a function lacks.
 
     A docstring that opens with "Return" or "Yield" needs no section for it.
+
+    Args:
+        function: The function or method.
+        text: Its docstring.
+        owner: The class of a method.
     """
     missing = list[str]()
     arguments = [name for name in iterate_arguments(function) if not name.arg.startswith("_")]
     if arguments and not has_section(text, "Args", "Arguments"):
         missing.append("Args")
     opens_with_value = re.match(r"(?:Asynchronously )?(?:Returns?|Yields?|Iterates?)\b", text)
-    if returns_something(function) and not opens_with_value:
+    if returns_something(function, owner) and not opens_with_value:
         if not has_section(text, "Returns", "Yields"):
             missing.append("Returns")
     if raises_something(function) and not has_section(text, "Raises"):
@@ -608,8 +640,31 @@ def decorators_of(node: Definition) -> str:
     return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-def check_function(path: str, function: Function, name: str) -> Iterator[Finding]:
-    """Yield what the docstring of a public function or method lacks."""
+Signature = tuple[str, ...]
+"""The names of a method and of its arguments."""
+
+
+def signature_of(method: Function) -> Signature:
+    """Return the names by which a class implements a method of a protocol."""
+    return method.name, *(argument.arg for argument in iterate_arguments(method))
+
+
+def check_function(
+    path: str,
+    function: Function,
+    name: str,
+    owner: str = "",
+    protocols: Set[Signature] = frozenset(),
+) -> Iterator[Finding]:
+    """Yield what the docstring of a public function or method lacks.
+
+    Args:
+        path: The file of the function.
+        function: Its definition.
+        name: Its name in the message.
+        owner: The class of a method.
+        protocols: Methods of documented protocols; those who implement one need no sections.
+    """
     decorators = decorators_of(function)
     if "overload" in decorators or ".setter" in decorators or "deleter" in decorators:
         return
@@ -619,15 +674,26 @@ def check_function(path: str, function: Function, name: str) -> Iterator[Finding
         return
     if "property" in decorators:
         return  # it takes nothing, and its first line says what it is
-    missing = missing_sections(function, docstring.text)
+    if owner and signature_of(function) in protocols:
+        return
+    missing = missing_sections(function, docstring.text, owner)
     if missing:
         yield Finding(
             path, function.lineno, "public-sections", f"{name} lacks {', '.join(missing)}"
         )
 
 
-def check_class(path: str, node: ast.ClassDef, name: str) -> Iterator[Finding]:
-    """Yield what the docstrings of a public class and of its public methods lack."""
+def check_class(
+    path: str, node: ast.ClassDef, name: str, protocols: Set[Signature] = frozenset()
+) -> Iterator[Finding]:
+    """Yield what the docstrings of a public class and of its public methods lack.
+
+    Args:
+        path: The file of the class.
+        node: Its definition.
+        name: Its name in the messages.
+        protocols: Methods of documented protocols, as in `check_function`.
+    """
     docstring = docstring_of(node)
     if docstring is None:
         yield Finding(path, node.lineno, "public-sections", f"{name} has no docstring")
@@ -659,12 +725,12 @@ def check_class(path: str, node: ast.ClassDef, name: str) -> Iterator[Finding]:
     for method in methods:
         inherits = bool(node.bases) and docstring_of(method) is None  # the docstring of its base
         if not method.name.startswith("_") and not inherits:
-            yield from check_function(path, method, f"{name}.{method.name}")
+            yield from check_function(path, method, f"{name}.{method.name}", node.name, protocols)
 
 
 def check_public(tree: SourceTree) -> Iterator[Finding]:
     """Yield the public names whose docstrings lack a section, each definition once."""
-    checked = set[tuple[str, int]]()
+    checked, protocols = set[tuple[str, int]](), tree.protocol_methods()
     for module in tree.public_modules():
         for name in tree.public_names(module):
             resolved = tree.resolve(module, name)
@@ -674,8 +740,10 @@ def check_public(tree: SourceTree) -> Iterator[Finding]:
             if (path, node.lineno) in checked:
                 continue
             checked.add((path, node.lineno))
-            check = check_class(path, node, name) if isinstance(node, ast.ClassDef) else None
-            yield from check or check_function(path, node, name)  # type: ignore[arg-type]
+            if isinstance(node, ast.ClassDef):
+                yield from check_class(path, node, name, protocols)
+            else:
+                yield from check_function(path, node, name)
 
 
 # ------------------------------------------------------------------------------ files and counts

@@ -1,4 +1,4 @@
-"""What the machine allows: plain loops that do the work and nothing else."""
+"""Lower bounds of the machine: plain loops that do the work and nothing else."""
 
 from __future__ import annotations
 

@@ -1038,10 +1038,10 @@ class Dataset(Shows):
             open_rows: number of rows filled at a time. Default: 64 for `first_fit`, 4 for
                 `best_fit`.
             window: number of documents that `best_fit` places together. Default: 1,000.
-            overflow: for `best_fit` over known lengths. "split" packs `rows` rows at a time, and
-                splits the rare document that fits into none of them. "never" keeps all documents
-                whole, and plans a pass at a time. Default: "never" with several `features`,
-                `open_rows`, `window` or `max_segments`, else "split".
+            overflow: for `best_fit` over known lengths. With "split", it packs `rows` rows at a
+                time, and splits the rare document that fits into none of them. With "never", it
+                keeps all documents whole, and plans a pass at a time. The default is "never" with
+                several `features`, `open_rows`, `window` or `max_segments`, else "split".
             rows: number of rows packed together, see `overflow`. Default: 256, or 1,024 for rows
                 of 8,192 tokens or more.
             pad_to_multiple: pad each document in a row to a multiple of this, for context

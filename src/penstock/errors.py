@@ -15,7 +15,9 @@ _HEAD, _TAIL = 1400, 600
 class PenstockError(Exception):
     """Base class of all errors of Penstock.
 
-    The middle of an overlong message is omitted, for example if it quotes a list of samples.
+    Args:
+        *args: the message. Of a text of 2,600 characters or more, such as one that quotes a list of
+            samples, only the first 1,400 and the last 600 are kept.
 
     >>> print(str(ConfigError(f"batch({'ab' * 5_000}): give a whole number"))[1390:1440])
     ababababab [... 8,028 characters ...] abababababab

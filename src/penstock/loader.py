@@ -80,13 +80,14 @@ class Loader(Shows):
             lanes. Fixed for a run: from the loaded state, else the number of ranks, so one rank
             keeps the order of the source. If the ranks do not divide the lanes, each rank reads
             everything. For a run that may grow, give a multiple of every world size.
-        remainder: handling of the last rows of a pass that fill no step of several ranks. "drop"
-            omits them. "pad" fills the step from the beginning of the pass and sets `valid` to
-            False for the added rows. "keep" delivers them, so ranks may deliver different numbers
-            of items.
-        balance: cost by which the rows of a global step are divided, the same number for each
-            rank: "tokens", "squares" of the tokens of each document (attention), or a function from
-            an array of lengths to integers. Needs known lengths; the rows of a step do not change.
+        remainder: handling of the last rows of a pass that fill no step of several ranks. With
+            "drop", they are omitted. With "pad", rows from the beginning of the pass fill the
+            step, and `valid` is False for them. With "keep", they are delivered, so that ranks may
+            deliver different numbers of items.
+        balance: cost that the ranks share evenly in a global step, each with as many rows:
+            "tokens", "squares" of the tokens of each document (attention), or a function. The
+            function converts an array of lengths to integers. Needs known lengths; the rows of a
+            step do not change.
         epoch_length: number of items, over all ranks, after which a `for` ends (each rank delivers
             the same number, rounded up). The next `for` continues there. For endless datasets, and
             for lanes, which then continue over the end of a pass.
@@ -638,8 +639,8 @@ class Loader(Shows):
             The position at which the change takes effect.
 
         Raises:
-            ConfigError: if no mixture has these names, if the position is in the past, or if the
-                pass would end so early that delivered rows of whole documents would be packed
+            ConfigError: if no mixture has these names, or if the position is in the past. Also if
+                the pass would end so early that delivered rows of whole documents would be packed
                 again.
         """
         return self._alone(lambda: self._session.set_weights(weights, at))
@@ -718,7 +719,10 @@ class Loader(Shows):
     def verdict(self) -> Verdict:
         """Diagnose whether the run waits for data, and suggest a remedy.
 
-        With `profile=True` the diagnosis names the step and the source.
+        Returns:
+            Whether the run waits for data more than a tenth of its time, and the exact fraction.
+            With `profile=True`, also the step that takes most of the work, and the source whose
+            samples take at least half of it. `str()` gives the diagnosis in words.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence(range(60)).map(lambda x: sum(range(100_000 + x))).batch(4)

@@ -273,6 +273,11 @@ class Schedule:
 
         Args:
             names: the sources, in the order of the columns of the spans.
+
+        Returns:
+            Adjacent spans from step 0 on; the last one has no end. Each edge is a point of the
+            schedule, or a step at which a source starts or stops. Rows of constant spans have the
+            weights as given, rows of ramps normalised ones, as a ramp interpolates shares.
         """
         knots = {0, *(step for step, _ in self.points)}
         for limits in (self.start or {}, self.stop or {}):

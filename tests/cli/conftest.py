@@ -11,5 +11,5 @@ __all__ = ["mixture", "penstock"]
 
 @pytest.fixture(autouse=True)
 def _in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Who runs the tests may have said how wide their terminal is."""
+    """Remove the terminal width that the user may have set in the environment."""
     monkeypatch.delenv("COLUMNS", raising=False)

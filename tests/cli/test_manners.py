@@ -75,7 +75,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the words in capitals stand for."""
+    """Return the values of the words in capitals, with the files that they name."""
     folder = tmp_path_factory.mktemp("manners")
     for name, rows in (("code", 2_900), ("text", 1_100), ("math", 250)):
         lines = [json.dumps({"text": f"{name} {i}"}) for i in range(rows)]

@@ -1,4 +1,4 @@
-"""What `simulate` says of a change is what a run of the changed file gives."""
+"""`simulate` predicts for a change exactly the run of the changed file."""
 
 from __future__ import annotations
 

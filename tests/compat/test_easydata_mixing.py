@@ -403,7 +403,7 @@ def test_resuming_reads_nothing_of_what_came_before() -> None:
 
 
 def steps(rows: list[str], world: int) -> list[list[str]]:
-    """What the ranks take together, step by step."""
+    """Return the rows that the ranks take together, step by step."""
     return [sorted(rows[i : i + world]) for i in range(0, len(rows), world)]
 
 

@@ -1,4 +1,4 @@
-"""How the samples of a prepared folder are made: read as data, and nothing that a folder may not ask for."""
+"""Samples of a prepared folder are built from data alone; its code never runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Energon's pages show; data that Energon itself prepared and read; ranks under torch.distributed."""
+"""Examples of Energon's pages, on data that Energon prepared, also on several ranks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Captioning(DefaultTaskEncoder[CaptioningSample, CaptioningSample, RawCapti
 
 
 class Defaults(DefaultTaskEncoder[CaptioningSample, CaptioningSample, RawCaptions, Captions]):
-    """The same, batched by default."""
+    """An encoder of captions that uses the default batching."""
 
     def __init__(self) -> None:
         super().__init__(batch_type=RawCaptions)

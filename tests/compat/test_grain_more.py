@@ -1,4 +1,4 @@
-"""What else Grain's users call: positions, threads, padded batches, specs, shards, sources, annotations."""
+"""The rest of Grain's API: positions, threads, padded batches, specs, shards, annotations."""
 
 from __future__ import annotations
 

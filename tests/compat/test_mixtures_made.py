@@ -13,7 +13,7 @@ from penstock.mixture_files import Batching, MixtureFile, Shuffling, Tokenising,
 
 
 def carried(path: Path, text: str, **options: object) -> tuple[MixtureFile, list[str]]:
-    """What a file becomes, also once it was written and read again; and the keys of what is lost."""
+    """Return a converted file and the lost keys; assert that it survives a write and a read."""
     path.write_text(text)
     model, problems = convert(path, **{"ranks": 1, **options})  # type: ignore[arg-type]
     dump(model, path.with_name("written.yaml"))

@@ -14,10 +14,10 @@ STEPS, EVERY, DEATH = 20, 4, 11
 
 
 def work(config: dict[str, Any]) -> None:
-    """What each worker does.
+    """Train on one worker.
 
     Args:
-        config: the folder of the logs, and whether to die.
+        config: the folder of the logs, and a flag that makes the worker die.
     """
     import ray.train
     import torch

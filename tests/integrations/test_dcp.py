@@ -30,7 +30,7 @@ CREW = Path(__file__).parent.parent / "dcp_ranks.py"
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the ranks saw, in processes of their own."""
+    """Return the observations of ranks that run in processes of their own."""
     folder = tmp_path_factory.mktemp("dcp")
     done = subprocess.run(
         [sys.executable, CREW, folder], capture_output=True, text=True, timeout=600, check=False

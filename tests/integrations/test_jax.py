@@ -29,7 +29,7 @@ from penstock.testing import SimSched
 
 @cache
 def here() -> NamedSharding:
-    """Of one device: of rows that all lie here."""
+    """Return the sharding of one device, which holds all rows."""
     return NamedSharding(Mesh(np.array(jax.devices()[:1]), "data"), PartitionSpec("data"))
 
 
@@ -91,7 +91,7 @@ def joined(shards: list[Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def said() -> list[Any]:
-    """What each of four processes with two devices saw of all layouts."""
+    """Return the observations of four processes with two devices each, for all layouts."""
     return crew(4, "jax_tasks", "places", devices=2)
 
 

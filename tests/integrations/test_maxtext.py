@@ -1,4 +1,4 @@
-"""What MaxText is given, with a stand-in for its `MultiHostDataLoadIterator` that asks for what that one asks for."""
+"""The integration with MaxText, with a stand-in for its `MultiHostDataLoadIterator`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def documents() -> ps.Dataset:
 
 
 def single(consumed: int, total: int, micro: int, rank: int, ranks: int) -> Iterator[list[int]]:
-    """What `--dataloader-type single` asks for: of rows in order each rank takes its part of every micro batch."""
+    """Yield a rank's parts of all micro batches, as `--dataloader-type single` requests them."""
     for first in range(consumed, total - micro * ranks + 1, micro * ranks):
         yield [*range(first + rank * micro, first + (rank + 1) * micro)]
 

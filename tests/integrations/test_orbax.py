@@ -35,7 +35,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
 
 
 def as_one(name: str, ranks: list[Any]) -> list[Any]:
-    """What all ranks gave: in lanes they take turns, else a global step is shared out."""
+    """Merge the items of all ranks: in turn for lanes, else sorted within a global step."""
     if name.startswith(IN_TURN):
         return [item for step in zip(*ranks, strict=True) for item in step]
     return [sorted(key for share in step for key in share) for step in zip(*ranks, strict=True)]

@@ -38,7 +38,7 @@ def mixture(batch: int) -> ps.Dataset:
 
 
 def losses(step: int) -> dict[str, float]:
-    """What the training would measure; on every rank the same."""
+    """Return the losses that a training would measure, equal on every rank."""
     return {name: 2 + sin(step / 7 + place) for place, name in enumerate(NAMES)}
 
 

@@ -55,7 +55,7 @@ class Data:
 
 
 class PythonState:
-    """What a checkpoint of TensorFlow asks of an object."""
+    """The interface that a checkpoint of TensorFlow requires of an object."""
 
 
 STUB = SimpleNamespace(

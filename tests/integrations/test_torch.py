@@ -24,7 +24,7 @@ Job = dict[str, Any]
 
 
 def done(jobs: list[Job]) -> list[Any]:
-    """What these jobs gave, in a process of its own: it forks."""
+    """Run jobs in one process of their own, which forks, and return their results."""
     found = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "torch_flows.py")],
         input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=900,

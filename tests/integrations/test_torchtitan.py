@@ -20,7 +20,7 @@ PLACES = {"torchtitan.components.dataloader": OLD, "torchtitan.components.data.l
 
 
 class Base:
-    """What both have in common: a nested configuration, and what is asked of a loader."""
+    """Common base of the stand-ins: a nested configuration, and the interface of a loader."""
 
     @dataclass(kw_only=True, slots=True)
     class Config:

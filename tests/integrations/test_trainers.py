@@ -75,7 +75,7 @@ def saved(trainer: str, step: int) -> str:
 
 
 def told(run: Run) -> list[list[tuple[Any, float]]]:
-    """Of every rank what it trained: the samples of each batch, and the loss."""
+    """Return what each rank trained: the samples of each batch, and the loss."""
     files = [Path(run.folder, f"rank-{rank}.jsonl") for rank in range(run.world)]
     return [[tuple(json.loads(line)) for line in file.read_text().splitlines()] for file in files]
 

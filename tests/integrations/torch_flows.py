@@ -95,7 +95,10 @@ def passes(
 
 
 def stateful(name: str, workers: int, how: str, kind: str, at: int) -> Any:
-    """What comes after a state that was saved after `at` items, through JSON where torchdata's part of it is plain."""
+    """Save after `at` items, load the state, and return the rest.
+
+    The state passes through JSON if torchdata's part of it is plain.
+    """
     from torchdata.stateful_dataloader import StatefulDataLoader  # pyright: ignore[reportMissingImports]
 
     def opened() -> Any:

@@ -98,7 +98,7 @@ class Run:
 
 
 class Note:
-    """What a rank trained, and the loss, goes to a file of the rank; then it may be time to die."""
+    """Log the samples and the loss of a rank to its file, then kill the rank if it is time."""
 
     def __init__(self, run: Run) -> None:
         self.file, self.left = (

@@ -1,4 +1,4 @@
-"""What loads, and probably means something else; and files with very many sources."""
+"""Files that load but probably mean something else, and files with very many sources."""
 
 from __future__ import annotations
 

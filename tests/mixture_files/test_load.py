@@ -1,4 +1,4 @@
-"""What `ps.load` gives: the same datasets as the calls in Python that the file stands for."""
+"""`ps.load` returns the datasets of the equivalent calls in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for is the integral of the weights, in their unit: a run whose sources never end gives just that."""
+"""The requested amounts are integrals of weights; runs of endless sources deliver them."""
 
 from __future__ import annotations
 

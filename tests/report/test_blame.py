@@ -22,8 +22,9 @@ def documents(path: Path, rng: np.random.Generator, rows: int, longest: int = 90
 
 
 def run(folder: Path, plants: tuple[str, ...], pack: bool) -> Path:
-    """Twenty sources, and in some steps of the run: a source that is not meant to be there, a shard that comes again and
-    again, documents that are fifteen times as long.
+    """Write a run of twenty sources with planted causes of loss spikes in some of its steps.
+
+    The causes are an unintended source, a shard that repeats, and documents fifteen times as long.
     """
     rng, lines = np.random.default_rng(5), ["seed: 3", f"horizon: {{steps: {STEPS}}}", "sources:"]
     more = "columns: [tokens], lengths: tokens"

@@ -1,4 +1,4 @@
-"""What a plan says of its sources is true, the most important comes first, and groups come before their sources."""
+"""Remarks of a plan are true, sorted by importance, and name groups before their sources."""
 
 from __future__ import annotations
 

@@ -393,7 +393,7 @@ def test_a_table_without_columns_has_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["stream", "file"])
 def test_what_follows_an_arrow_file_is_not_passed_over(kind: str, tmp_path: Path) -> None:
-    """Of two that were put together the second was gone, as pyarrow has it; a word is what is owed."""
+    """A regression test: pyarrow ignores the second of two joined files; reading must raise."""
 
     def bytes_of(numbers: list[int]) -> bytes:
         out, rows = pa.BufferOutputStream(), pa.table({"x": numbers})

@@ -31,7 +31,7 @@ def table(count: int = 40) -> Any:
 
 
 def loaded(folder: Path, *, streaming: bool) -> Any:
-    """What `load_dataset` gives of files as a repository of the Hub holds them."""
+    """Return the result of `load_dataset` for the files of a repository."""
     for part in range(4):
         file = folder / "repository" / f"train-{part:05d}-of-00004.parquet"
         file.parent.mkdir(exist_ok=True)

@@ -30,7 +30,7 @@ class Plain:
 
 
 class Many(Plain):
-    """What Hugging Face datasets look like."""
+    """A sequence with the interface of Hugging Face datasets."""
 
     def __init__(self, lose: int = 0) -> None:
         self.lose, self.calls = lose, 0

@@ -1,4 +1,4 @@
-"""What a source is called that was given no name."""
+"""Default names of sources."""
 
 from __future__ import annotations
 

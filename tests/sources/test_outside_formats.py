@@ -44,7 +44,7 @@ print(json.dumps(found))
 
 
 def install(site: Path, entry: str = "pages = a_format_of_pages", package: str = "pages") -> None:
-    """What an installer leaves: a module, and the metadata of its package."""
+    """Write the files of an installed package: a module, and its metadata."""
     info = site / f"{package}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -53,7 +53,7 @@ def install(site: Path, entry: str = "pages = a_format_of_pages", package: str =
 
 
 def asked(folder: Path, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
-    """What a new process reads, for which `folder / "user"` is the home of packages, and `folder / "data"` is here."""
+    """Read in a new process in `folder / "data"`, with packages in `folder / "user"`."""
     (folder / "data").mkdir(exist_ok=True)
     found = {"PYTHONUSERBASE": str(folder / "user"), "PYTHONPATH": f"{ROOT / 'src'}"}
     command = [sys.executable, "-c", SITE + SCRIPT, json.dumps(questions)]

@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fits(row: dict[str, Any], where: dict[str, Any]) -> bool:
-    """What the page on mixture files says, one row at a time."""
+    """Evaluate a selection on one row, as the page on mixture files defines it."""
     for column, condition in normal(where).items():
         value = row[column]
         if isinstance(condition, list):

@@ -325,7 +325,7 @@ def energon_index(
 
 
 def ours(path: Path) -> bool:
-    """Whether reading made an index of our own."""
+    """Return true if reading wrote an index of Penstock."""
     return path.with_name(f".{path.name}.penstock-tar").exists()
 
 

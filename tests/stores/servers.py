@@ -246,7 +246,7 @@ def chunked(parts: bool, head: dict[str, str]) -> Fault:
 
 
 def told(headers: Callable[[], dict[str, str]]) -> Fault:
-    """What was asked for, with these headers in the place of an etag."""
+    """Return a fault that answers the request with these headers in place of an etag."""
 
     def fault(handler: Handler) -> bool:
         code, body, rest = _whole(handler)

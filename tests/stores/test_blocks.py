@@ -39,7 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Far:
-    """What is asked for the bytes."""
+    """A remote object that records the requested byte ranges."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Who lets go of a dataset over a store that is down, or stops the program, does not wait for the store."""
+"""Closing a dataset, or the program, never waits for a store that is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values become batches: NumPy arrays and torch tensors give the same."""
+"""Batches of values: NumPy arrays and torch tensors give the same."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def pieces(batch: dict[str, Any]) -> list[list[tuple[int, int]]]:
 
 
 def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
-    """What `CausalLM` gives, token by token."""
+    """Compute the output of `CausalLM` token by token."""
     rows: dict[str, list[Row]] = {
         "input_ids": [],
         "labels": [],

@@ -35,7 +35,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def spelled(words: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The same tokenizer in every form that there is."""
+    """Return one tokenizer in every form."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     place = tmp_path_factory.mktemp("tokenizers")

@@ -1,4 +1,4 @@
-"""What `ps.write` makes of samples as Arrow tables, and that it is read back as it was."""
+"""`ps.write` stores samples as Arrow tables, and reading returns them unchanged."""
 
 from __future__ import annotations
 

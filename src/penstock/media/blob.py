@@ -39,7 +39,15 @@ class Limits:
     bytes: int = 1 << 30
 
     def check(self, name: str, amount: float) -> None:
-        """Raise `ValueError` if an amount exceeds the limit of this name."""
+        """Compare an amount with one of the limits.
+
+        Args:
+            name: a field of this class, such as "pixels".
+            amount: the amount, in the unit of the field. NaN exceeds every limit.
+
+        Raises:
+            ValueError: if the amount exceeds the limit; the message names the limit to raise.
+        """
         limit = getattr(self, name)
         if not amount <= limit:
             raise ValueError(
@@ -102,7 +110,11 @@ class Blob:
             raise _read_error(self.path, error) from error
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Return `length` bytes from an offset on; by default all the rest.
+        """Return a range of the bytes.
+
+        Args:
+            offset: the first byte, counted from the start of this part.
+            length: the number of bytes, clipped at the end of the part; `None` for all the rest.
 
         Raises:
             DataError: if the file is missing or too short.
@@ -129,8 +141,13 @@ class Blob:
     def read_all(self, limits: Limits) -> bytes:
         """Return all bytes.
 
+        Args:
+            limits: `limits.bytes` is compared with the size before anything is read.
+
         Raises:
-            ValueError: if they exceed the limit.
+            ValueError: if there are more bytes than `limits.bytes`.
+            DataError: if the file is missing or too short.
+            StorageError: if the file cannot be read.
         """
         limits.check("bytes", len(self))
         return self.read()

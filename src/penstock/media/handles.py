@@ -32,6 +32,11 @@ _TAIL = 4 << 10  # bytes that hold the end of a PDF; some writers append a few b
 class Image:
     """Handle of an image, which is read when it is used.
 
+    Args:
+        blob: the encoded bytes, or the file that holds them.
+        key: the key of the sample, for errors.
+        limits: upper bounds; `pixels` and `bytes` apply before the decoder runs.
+
     >>> import io
     >>> from PIL import Image as Pillow
     >>> file = io.BytesIO()
@@ -109,7 +114,14 @@ class Image:
 
 @dataclass(frozen=True)
 class Audio:
-    """Handle of a sound, which decodes only the requested part."""
+    """Handle of a sound, which decodes only the requested part.
+
+    Args:
+        blob: the encoded bytes, or the file that holds them.
+        key: the key of the sample, for errors.
+        limits: upper bounds; `seconds` applies to the sound, `samples` to each request over all
+            channels, and `bytes` to MP3 files.
+    """
 
     blob: Blob
     key: str = ""
@@ -201,7 +213,17 @@ class Audio:
 
 @dataclass(frozen=True)
 class Pdf:
-    """Handle of a document, which renders pages or extracts text when it is used."""
+    """Handle of a document, which renders pages or extracts text when it is used.
+
+    `len()` returns the number of pages. Calls read the file each time, and run one after another,
+    as the library is not safe in threads.
+
+    Args:
+        blob: the encoded bytes, or the file that holds them.
+        key: the key of the sample, for errors.
+        limits: upper bounds; `bytes` and `pages` apply to the document, `pixels` to a rendered
+            page.
+    """
 
     blob: Blob
     key: str = ""

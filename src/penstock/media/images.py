@@ -95,11 +95,14 @@ def decode_image(
         key: the key of the sample, for errors.
         orient: rotate and mirror the image as its EXIF orientation says.
 
+    Returns:
+        The image in the container and shape of the table. 16-bit colours keep their upper 8 bits.
+
     Raises:
         ConfigError: for an unknown `kind`.
         DataError: if the image is invalid, corrupted or cut off; if it has more than
             `PIL.Image.MAX_IMAGE_PIXELS` pixels; if it has one channel of 16 or 32 bits, which would
-            be clipped. Of colours of 16 bits, Pillow returns the upper 8.
+            be clipped.
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
@@ -149,8 +152,12 @@ def decode_part(
         key: the key of the sample, for errors.
         orient: rotate images as their EXIF orientation says.
 
+    Returns:
+        The decoded value; `data` itself for an extension outside the table.
+
     Raises:
-        DataError: for a part that is invalid or corrupted.
+        ConfigError: for an unknown `kind`, when the part is an image.
+        DataError: for a part that is invalid or corrupted; it names `key` and `name`.
 
     >>> decode_part("json", b"[1, 2]"), decode_part("cls", b"7"), decode_part("mp4", b"..")
     ([1, 2], 7, b'..')

@@ -31,6 +31,12 @@ class Video:
 
     A frame is decoded from the preceding key frame, which the index of the file gives. A frame soon
     after the previous one is reached by decoding on.
+
+    Args:
+        blob: the encoded bytes, or the file that holds them.
+        key: the key of the sample, for errors.
+        limits: upper bounds; `seconds` applies to the video, `pixels` to all frames of a request
+            together.
     """
 
     blob: Blob

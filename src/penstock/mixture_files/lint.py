@@ -56,9 +56,12 @@ def lint(
 ) -> list[Problem]:
     """Report errors and suspicious settings of a mixture file, in the order of its lines.
 
-    Errors are problems that make `ps.load` fail. Warnings load, but probably mean something else: a
-    weight of 0, a source that is never reached or read more than `most_epochs` times over the
-    horizon, two sources with one file, rows that one source holds out and another trains on.
+    Errors are problems that make `ps.load` fail. Warnings load, but probably mean something else:
+
+    - a weight of 0;
+    - a source that is never reached, or read more than `most_epochs` times over the horizon;
+    - two sources with one file;
+    - rows that one source holds out and another trains on.
 
     Args:
         path: A mixture file.

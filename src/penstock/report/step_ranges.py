@@ -30,9 +30,14 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 class RangeFigures:
     """Figures of a range of steps, one entry per source; NaN if unknown.
 
-    `samples` counts documents that begin, `share` is of tokens (or samples), `length` is a mean,
-    `again` the share of repeated documents, `fullest` the share of the largest file and `file` its
-    number, `epoch` a mean.
+    Attributes:
+        samples: the number of documents that begin.
+        share: the share of the tokens; of the samples if lengths are unknown.
+        length: the mean length of a document.
+        again: the share of repeated documents.
+        fullest: the share of the largest file.
+        file: the number of that file.
+        epoch: the mean epoch.
     """
 
     samples: Floats

@@ -374,7 +374,11 @@ def _prepared(
 
 
 def of_its_own(path: str | Path) -> bool:
-    """Return whether a folder lists its own data files.
+    """Return whether a folder lists its own data files, so that reading takes it as one source.
+
+    Args:
+        path: A path. Folders that Energon prepared, token caches and saved datasets list their
+            files; other folders, files and missing paths do not.
 
     >>> of_its_own("no/such/folder")
     False
@@ -492,6 +496,13 @@ def index_files(
 def held_as_columns(source: JoinedFiles | Selected) -> bool:
     r"""Return true if a source has columns; raise `ConfigError` otherwise.
 
+    Args:
+        source: A source from `open_files`. Its first file decides, as all files have one format.
+
+    Raises:
+        ConfigError: The format, such as JSON lines or tar, stores rows; the message lists formats
+            with columns.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("x\n1\n")
@@ -508,6 +519,14 @@ def held_as_columns(source: JoinedFiles | Selected) -> bool:
 
 def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:
     """Return the rows of many files of lines that a catalog lists, or `None` without a catalog.
+
+    This reads the catalog alone, and never the files: it does not detect that a file has changed.
+
+    Args:
+        found: The files, in the order in which they were read before; other orders have other
+            catalogs.
+        kind: Format of the files.
+        cache: Cache folder of the catalog; `None` for the default place.
 
     >>> outlined([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
     True

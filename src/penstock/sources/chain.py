@@ -180,6 +180,17 @@ class JoinedFiles:
 
     The source opens a file when one of its rows is first read.
 
+    Args:
+        files: The parts; `files[i]` opens part `i`.
+        outline: Rows, columns and versions of the parts, known without opening them.
+        format: Name of the format, which enters the fingerprint.
+        name: Name of the source unless the user gives one.
+        paths: Paths of the parts, as many as `files`.
+        cache: Cache folder that the user gave, if any; it holds digests and prefetched blocks.
+        lengths: Computes the lengths of all rows on first use; `None` if they are unknown.
+        column: Column whose lengths `lengths` returns.
+        counts: Token counter whose counts `lengths` returns.
+
     Attributes:
         as_columns: Pass batches to functions as columns.
         name: Name of the source unless the user gives one.
@@ -248,7 +259,11 @@ class JoinedFiles:
         return first.types if isinstance(first, Typed) else {}
 
     def file_and_row(self, index: int) -> tuple[Path, int]:
-        """Return the file of a row, and its index in that file."""
+        """Return the file of a row, and its index in that file.
+
+        Args:
+            index: Row of all files together, in `[0, len)`.
+        """
         part = int(self._starts.searchsorted(index, "right")) - 1
         return self.paths[part], index - int(self._starts[part])
 
@@ -304,7 +319,16 @@ class JoinedFiles:
         return max(1, _PREFETCHED * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
     def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
-        """Prefetch the bytes of rows that are read soon, or `now`; return false if full."""
+        """Prefetch the bytes of rows that are read soon, or `now`.
+
+        Args:
+            indices: Rows of all files together, in any order.
+            now: The rows are read next, so older prefetches are evicted to make room.
+
+        Returns:
+            False if the prefetch buffer of the process is full. Local files and formats with
+            unknown byte ranges are never prefetched, and return true.
+        """
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
             return True

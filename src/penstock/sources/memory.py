@@ -45,6 +45,13 @@ class Memory:
     array of indices. They may count tokens that a function makes of the samples; then the object and
     the function have equal texts `counted`. Memory-mapped arrays are pickled by file name.
 
+    Args:
+        seq: The object. It must not change while the source exists.
+
+    Raises:
+        ConfigError: The object has no `len`, or neither `[i]` nor `read`. Also for mappings, data
+            frames, arrays without an axis and masked arrays.
+
     >>> Memory(range(10, 20)).read(np.array([3, 0]))
     [13, 10]
     """
@@ -164,7 +171,12 @@ class Memory:
         return self._sample
 
     def reread_digest(self) -> str:
-        """Read the rows of `sample_digest` again and return their digests."""
+        """Read the rows of `sample_digest` again, to detect rows that change from read to read.
+
+        Returns:
+            Digests of the rows, equal to the value of "rows" in `sample_digest` if none has
+            changed.
+        """
         return self._rows_digest(self._rows)["rows"]
 
     def _rows_digest(self, rows: int) -> Digest:
@@ -219,6 +231,16 @@ class Tokens:
 
     Documents are views, never copies. Memory-mapped arrays are pickled by file name. Lengths are known,
     so packing can be planned ahead.
+
+    Args:
+        tokens: Vector of token ids of any dtype, possibly memory-mapped.
+        offsets: Integers that do not decrease, one more than there are documents. Tokens before the
+            first and after the last offset belong to no document.
+
+    Raises:
+        ConfigError: `tokens` or `offsets` is no vector, `offsets` is empty or has no integers, or
+            `tokens` is a masked array.
+        DataError: The offsets decrease, or exceed the tokens.
 
     >>> store = Tokens(np.arange(6, dtype=np.uint16), np.array([0, 4, 4, 6]))
     >>> store.read(np.array([2, 1])), store.lengths()[:]
@@ -343,6 +365,9 @@ class Iterable:
     Args:
         factory: Function that returns a new iterator.
         identity: Version of the samples, chosen by the user.
+
+    Raises:
+        ConfigError: `factory` is not callable, for example an iterator, which cannot restart.
 
     >>> list(Iterable(lambda: "abc").open("stream", 1))
     ['b', 'c']

@@ -3,10 +3,10 @@
 Each covers 4 KiB: reads cover full blocks, which are compared. Line indexes and stamps of copies
 contain checksums; for other files `penstock index --checksum` makes them.
 
-A checksum is the upper half of a sum of products modulo 2**64, of the 64-bit words of a block and
-keyed odd factors (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is
-fast", 2014). It takes a quarter of the time of CRC-32. A single bit flip always changes it: no
-product of a factor and a power of 2 has an upper half of zeros or ones
+A checksum multiplies the 64-bit words of a block by keyed odd factors, and keeps the upper half of
+the sum modulo 2**64. This is multilinear hashing (Lemire and Kaser, "Strongly universal string
+hashing is fast", 2014). It takes a quarter of the time of CRC-32. A single bit flip always changes
+it: no product of a factor and a power of 2 has an upper half of zeros or ones
 (`tests/sources/test_sums.py`). Other damage goes undetected with probability 2**-32. The factors
 are public, so checksums do not protect against attacks.
 """

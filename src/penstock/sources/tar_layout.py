@@ -82,9 +82,9 @@ class TarIndex(NamedTuple):
 def looks_merged(parts: Iterable[str], unique_parts: Container[str] = ()) -> bool:
     """Return whether the parts of a sample look like several samples with dotted names.
 
-    Either several parts begin with a number (`23.0.jpg` and `23.1.jpg` become the parts `0.jpg` and
-    `1.jpg` of the sample `23`), or a part that no other sample has (`alone`) accompanies one with the
-    same extension.
+    Several parts may begin with a number: `23.0.jpg` and `23.1.jpg` become the parts `0.jpg` and
+    `1.jpg` of the sample `23`. Or a part that no other sample has (`unique_parts`) accompanies one
+    with the same extension.
 
     >>> looks_merged(["0.jpg", "1.jpg"]), looks_merged(["jpg", "seg.jpg", "json"])
     (True, False)

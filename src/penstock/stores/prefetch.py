@@ -27,7 +27,13 @@ Reach: TypeAlias = Literal["process", "machine", "elsewhere"]
 
 
 class Range(NamedTuple):
-    """A byte range of a remote object."""
+    """A byte range of a remote object.
+
+    Args:
+        name: URL of the object, without secrets.
+        start: first byte.
+        stop: byte after the last.
+    """
 
     name: str
     start: int

@@ -54,6 +54,9 @@ def _is_pattern(name: str) -> bool:
 class RemoteFile(io.RawIOBase):
     """A remote object as a seekable binary file; it holds no connection between reads.
 
+    Args:
+        name: URL of the object, without secrets, as `str()` of a `RemotePath` gives it.
+
     >>> RemoteFile("data:,x").readable()
     True
     """
@@ -100,6 +103,12 @@ class RemoteFile(io.RawIOBase):
 
 class RemotePath(_Local):
     """A URL as a path; its text never contains a password or a signature.
+
+    Use `parse_location` for URLs from a user: it stores their secrets, which this class does not.
+
+    Args:
+        *parts: a URL without secrets, and names below it. Slashes after the scheme may be single,
+            and empty folder names stay, as object stores distinguish them.
 
     >>> path = RemotePath("s3:/bucket/a/b.jsonl.gz")
     >>> str(path), path.name, str(path.parent), str(path.with_name("c.tar")), str(path.absolute())
@@ -251,6 +260,9 @@ def resolve_beside(file: str | Path, path: str) -> str:
         file: the path or URL of the file that contains `path`.
         path: an absolute or relative path, or a URL, which is returned unchanged.
 
+    Returns:
+        The location as text, for `parse_location`. It may contain the login of the file.
+
     >>> resolve_beside("s3://bucket/a/b/mix.yaml", "../x.jsonl")
     's3://bucket/a/x.jsonl'
     >>> resolve_beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
@@ -272,17 +284,32 @@ def resolve_beside(file: str | Path, path: str) -> str:
 
 
 def listed_location(name: str) -> Path:
-    """Return a name from a store listing as a local or remote path."""
+    """Return a name from a store listing as a local or remote path.
+
+    Args:
+        name: a local path, or a URL whose secrets the store holds already.
+    """
     return RemotePath(name) if is_remote(name) else Path(name)
 
 
 def display_path(path: str | Path) -> str:
-    """Return the text of a path without its secrets."""
+    """Return the text of a path without its secrets, for messages, keys and files.
+
+    Args:
+        path: a path, or a URL with or without secrets. The store of the process keeps the secrets,
+            so the returned text opens the same object in this process.
+
+    Raises:
+        ConfigError: for a URL that cannot be read.
+    """
     return str(parse_location(path)) if is_remote(path) else str(path)
 
 
 def is_remote(path: str | Path) -> bool:
     """Return whether a path or URL names a remote object.
+
+    Args:
+        path: a path or URL. `file:` URLs and drive letters of Windows are local.
 
     >>> is_remote("s3://bucket/x"), is_remote("file:///x"), is_remote("c:/x"), is_remote("a/b")
     (True, False, False, False)

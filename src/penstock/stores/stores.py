@@ -58,15 +58,31 @@ class Stores:
     # ------------------------------------------------------------ secrets and versions
 
     def known(self, name: str) -> Known | None:
-        """Return the state of a name, to send to another process."""
+        """Return the state of a name, to send to another process.
+
+        Args:
+            name: URL of an object or folder, without secrets.
+        """
         return self._known.get(name)
 
     def learn(self, name: str, state: Known) -> None:
-        """Accept the state of a name from another process."""
+        """Accept the state of a name from another process.
+
+        Args:
+            name: URL of an object or folder, without secrets.
+            state: the result of `known` there. It replaces the pinned version of this process, so
+                that both processes read the same bytes.
+        """
         self._known[name] = state
 
     def learn_url(self, name: str, full: str) -> None:
-        """Store the request URL, with its secrets, of a name."""
+        """Store the request URL, with its secrets, of a name.
+
+        Args:
+            name: the URL without secrets, with a digest in their place.
+            full: the URL to request. Except for HTTP, its login also serves other names of this
+                host that have the same digest.
+        """
         self._known[name] = self._known_or_new(name)._replace(full=full)
         url, login = split_digest(name)
         # For these schemes the digest covers the login alone.
@@ -105,7 +121,12 @@ class Stores:
         )
 
     def used_by(self, owner: object) -> None:
-        """Keep threads and connections open as long as this object, or another owner, lives."""
+        """Keep threads and connections open as long as this object, or another owner, lives.
+
+        Args:
+            owner: any object with weak references, such as a source. The store holds no reference
+                to it, and closes when the last owner is collected.
+        """
         with self._lock:
             self._owners += 1
         finalize(owner, self._release)
@@ -134,6 +155,10 @@ class Stores:
 
         Args:
             cache: the folder for cached blocks; `None` to cache nothing.
+
+        Yields:
+            Nothing. Listings are shared by all threads that are in such a block, and are dropped
+            when the last one ends; `cache` applies to this thread.
         """
         thread = machine.current_thread_id()
         with self._lock:
@@ -154,8 +179,14 @@ class Stores:
 
         One process of a node sends the requests.
 
+        Args:
+            names: URLs without secrets; up to 64 requests run at once.
+
+        Returns:
+            Size and version of each object, in the order of `names`.
+
         Raises:
-            FileNotFoundError: if there is no such object.
+            FileNotFoundError: if one of the objects does not exist.
         """
         seen = {name: self._seen_object(name) for name in names}
         if unknown := [name for name, current in seen.items() if current is None]:
@@ -227,7 +258,11 @@ class Stores:
         return objects
 
     def holds(self, folder: str) -> bool:
-        """Return whether a folder holds any object."""
+        """Return whether a folder holds any object, at any depth.
+
+        Args:
+            folder: URL of the folder, without secrets and without a slash at its end.
+        """
         url, login = split_digest(folder)
         if self._is_in_object(f"{url}/{login}"):
             return False
@@ -236,6 +271,7 @@ class Stores:
         return self._clients.some(f"{url}/", login)
 
     def list(self, pattern: str, /) -> list[Entry]:
+        """Return the sorted matches of a path or URL glob, and pin the objects among them."""
         if not is_remote(pattern):
             return self._local.list(pattern)
         pattern, login = split_digest(pattern)
@@ -285,11 +321,13 @@ class Stores:
         return self.listed(base, mark=login)
 
     def stat(self, path: str, /) -> Stat:
+        """Return the version of a file, or the pinned version of an object."""
         return self._pinned(path).stat() if is_remote(path) else self._local.stat(path)
 
     # ------------------------------------------------------------ bytes
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
+        """Return a range of a file or object, clipped at its end; consume prefetched bytes."""
         if not is_remote(path):
             return self._local.read(path, start, length)
         pinned = self._pinned(path)
@@ -297,6 +335,7 @@ class Stores:
         return bytes(self._prefetcher.read(Range(path, start, stop))) if start < stop else b""
 
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
+        """Return several (start, length) ranges of a file or object, in their order."""
         return (
             [self.read(path, *span) for span in ranges]
             if is_remote(path)

@@ -76,7 +76,10 @@ def pipelines(
         streams: Include pipelines without an index.
 
     Returns:
-        The strategy.
+        The strategy. It draws recipes for `build`, and shrinks to few and simple steps.
+
+    Raises:
+        ImportError: hypothesis is not installed.
 
     >>> import penstock.testing as testing
     >>> from hypothesis import given, settings

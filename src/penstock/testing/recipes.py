@@ -98,6 +98,11 @@ def mapping(x: Any) -> dict[str, Any]:
 def build(recipe: Recipe) -> Dataset:
     """Build the dataset of a recipe.
 
+    Args:
+        recipe: (kind, ...) of `pipelines`. Sources begin with their samples, `concat`, `zip` and
+            `mix` with recipes of their inputs, and all other kinds with the recipe of one input.
+            Then come the arguments of the step.
+
     >>> list(build(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False)))
     [[1, 3], [5]]
     """
@@ -163,6 +168,9 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
 
 def show(recipe: Recipe) -> str:
     """Return a recipe as the code that builds it.
+
+    Args:
+        recipe: A recipe of `pipelines`, as in `build`. Functions appear by name.
 
     >>> show(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False))
     "from_sequence([0, 1, 2], name='a').map(double).batch(2, drop_remainder=False, collate=list)"

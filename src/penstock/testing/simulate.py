@@ -87,12 +87,16 @@ class TornDisk:
         self._dead = False
 
     def list(self, folder: Path, /) -> list[str]:
+        """Return the sorted names of the files in a folder, synced or not."""
         return sorted(path.name for path in self._names if path.parent == folder)
 
     def read(self, path: Path, limit: int | None = None, /) -> bytes:
+        """Return the contents of a file, synced or not; the limit is ignored."""
         return self._file(path).data
 
     def write(self, path: Path, data: bytes, /) -> None:
+        """Write a file to the cache; if this effect fails, a random beginning is written."""
+
         def cut() -> None:
             self._put(path, data[: self._dice.below(len(data) + 1)])
 
@@ -100,6 +104,7 @@ class TornDisk:
         self._put(path, data)
 
     def sync(self, path: Path, /) -> None:
+        """Make the bytes of a file durable, or the names in a folder."""
         self._effect(lambda: None)
         if path in self._names:
             self._names[path].safe = self._names[path].data
@@ -110,22 +115,27 @@ class TornDisk:
         self._journal = [c for c in self._journal if all(name.parent != path for name in c)]
 
     def replace(self, source: Path, target: Path, /) -> None:
+        """Rename a file atomically; durable once the folder is synced."""
         self._effect(lambda: None)
         self._change({target: self._file(source), source: None})  # a rename is atomic
 
     def unlink(self, path: Path, /) -> None:
+        """Remove a file if it exists; durable once the folder is synced."""
         self._effect(lambda: None)
         if path in self._names:
             self._change({path: None})
 
     def touch(self, path: Path, /) -> None:
+        """Check that a file exists; this disk has no modification times."""
         self._file(path)
 
     def free(self, path: Path, /) -> int:
+        """Return the free bytes: 0 if the disk is to be full, else 1 TiB."""
         return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
 
     @contextmanager
     def create(self, target: Path, alone: bool, /) -> Generator[BinaryIO]:
+        """Yield a file in memory; then write, sync and rename it, and sync its folder."""
         yield (file := BytesIO())
         name = target.with_name(f".{target.name}.tmp")
         self.write(name, file.getvalue())
@@ -134,6 +144,7 @@ class TornDisk:
         self.sync(target.parent)
 
     def lock(self, path: Path, /) -> AbstractContextManager[bool]:
+        """Return a lock that is always free, as the simulation has one process."""
         return nullcontext(True)
 
     def paths(self) -> list[Path]:
@@ -256,18 +267,25 @@ class SimSched:
         self._now = 0.0
 
     def now(self) -> float:
+        """Return the simulated time in seconds, after a random step of up to 15 minutes."""
         self._now += self._dice.one((1e-6, 1e-4, 1e-2, 1.0, 100.0)) * (1 + self._dice.below(9))
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
+        """Advance the clock without waiting, then run one task if any waits."""
         self._now += seconds
         self.run_one()
 
     def spawn(self, workers: int, /) -> _SimPool:
+        """Return a pool whose tasks this scheduler runs one at a time, whatever `workers` is."""
         return _SimPool(self)
 
     def run_one(self) -> bool:
-        """Run one waiting task; return False if there is none."""
+        """Run one of the waiting tasks, chosen at random.
+
+        Returns:
+            False if no task waits, or all that wait are cancelled.
+        """
         while self.waiting:
             task = self.waiting.pop(self._dice.below(len(self.waiting)))
             cancelled = task.cancelled
@@ -277,7 +295,17 @@ class SimSched:
         return False
 
     def run(self, task: Callable[[], Any]) -> Any:
-        """Run a function with the simulated failures and repetitions."""
+        """Run a function with the simulated failures and repetitions.
+
+        Args:
+            task: A pure function, as it may run twice.
+
+        Returns:
+            The result; that of the second run if there are two.
+
+        Raises:
+            Exception: `error()` instead of a run, with probability `fail`; `failures` counts these.
+        """
         if self._dice.chance(self._fail):
             self.failures += 1
             raise self._error()

@@ -105,6 +105,10 @@ def pad_columns(
         pad: the padding value: one for all, or {field: value} with 0 for the rest.
         multiple: pad row lengths to a multiple of this.
 
+    Returns:
+        field -> array[rows, longest] for rows of numbers. Numbers and arrays of several axes are
+        stacked; texts and other objects become lists.
+
     Raises:
         DataError: for mappings of different fields, and values without a common dtype.
 
@@ -159,6 +163,9 @@ def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array 
             do not affect it.
         pad: the padding value.
         multiple: pad row lengths to a multiple of this.
+
+    Returns:
+        array[rows, longest]; `None` if one of the values is no row of numbers.
 
     Raises:
         ValueError: for numbers that no dtype holds together.

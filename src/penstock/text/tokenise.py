@@ -124,7 +124,18 @@ class Tokenise:
         return self.many([sample])[0]
 
     def many(self, samples: list[Any]) -> list[Any]:
-        """Return the tokens of each sample."""
+        """Return the tokens of each sample, from one call of the tokenizer.
+
+        Args:
+            samples: texts, or mappings whose `field` holds a text.
+
+        Returns:
+            int32 vectors; with `keep`, mappings of "tokens" and the kept fields.
+
+        Raises:
+            DataError: if a sample has no text or lacks a kept field. Also if the tokenizer fails,
+                or returns anything but one list of 32-bit ids for each text.
+        """
         texts = [self._text_of(sample) for sample in samples]
         try:
             encoded = self._encode(texts, self.special_tokens)
@@ -160,6 +171,10 @@ class Tokenise:
     def token(self, token: str) -> int:
         """Return the id of a token.
 
+        Args:
+            token: the text of the token in the vocabulary, such as "<|endoftext|>". It is looked
+                up, not encoded.
+
         Raises:
             ConfigError: if the tokenizer does not have it.
         """
@@ -174,6 +189,9 @@ class Tokenise:
 
     def special_token(self, name: Literal["bos", "eos"]) -> int | None:
         """Return the id of the tokenizer's own bos or eos token; `None` if it has none.
+
+        Args:
+            name: the token that begins ("bos") or ends ("eos") a document.
 
         Raises:
             ConfigError: if the tokenizer does not name such tokens.

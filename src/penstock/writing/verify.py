@@ -107,6 +107,10 @@ def verify(
         executor: "inline", "threads", "processes" or "ray".
         workers: the number of workers; by default one per core.
 
+    Returns:
+        Counts of files, rows, bytes and compared digests, and the problems. `sound` is true without
+        problems.
+
     Raises:
         ConfigError: for paths that do not exist.
 

@@ -1,4 +1,4 @@
-"""What is given for an argument is looked at by the annotation, before it fails deep inside."""
+"""Arguments are checked by their annotation, before they fail deep inside."""
 
 # pyright: reportArgumentType=false
 # That is what is tested.

@@ -1,4 +1,4 @@
-"""What is guessed wrong is answered with what was meant."""
+"""Errors for a wrong name suggest the right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people name to be written: files, links, pipes, devices, folders."""
+"""Output paths that users name: files, links, pipes, devices and folders."""
 
 from __future__ import annotations
 

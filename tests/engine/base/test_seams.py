@@ -1,4 +1,4 @@
-"""What launchers say of ranks, and what that comes to."""
+"""Ranks from the environment of launchers, and the interfaces to the system."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_a_row_of_a_batch_is_its_sample(samples: list[dict[str, Any]]) -> None:
 
 
 class Tensor:
-    """What collate, leading and join touch of a tensor."""
+    """A stand-in for a tensor with the attributes that collate, leading and join use."""
 
     def __init__(self, array: Any) -> None:
         self.array = np.asarray(array)

@@ -1,4 +1,4 @@
-"""What URLs are called: without secrets, and never two objects alike."""
+"""Names of URLs contain no secrets, and two objects never share a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known to end, and what never does."""
+"""Finite and endless pipelines are told apart."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
 
 
 def check(ds: ps.Dataset, loader: ps.Loader, past: list[list[Key]]) -> None:
-    """What was given is told, and what is told is given: by this loader, and by one that resumes."""
+    """Assert that plan and run agree, for this loader and for one that resumes."""
     state = through_json(loader.state_dict())
     plan = ds.plan.for_state(state)
     assert plan.position == len(past)

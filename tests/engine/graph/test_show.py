@@ -1,4 +1,4 @@
-"""How datasets, iterators, loaders and plans show themselves: short, soon, whatever is wrong, and nothing is read."""
+"""Representations of datasets, iterators, loaders and plans are short and read no data."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def mixture(sizes: list[list[int]], weights: Any, **options: Any) -> Mixture:
 
 
 def off(found: Mixture, stop: int, start: int = 0) -> tuple[Any, Any]:
-    """How far each source is off its share of the tokens given at every prefix, and those given by each source."""
+    """Return each source's distance from its share of tokens at every prefix, and its tokens."""
     source, k = found.at(np.arange(start, stop))
     assert found.meters is not None
     given = np.zeros((stop - start, len(found.names)))
@@ -159,7 +159,7 @@ def test_shares_at_every_prefix_and_at_every_border(sigma: float) -> None:
 def test_a_ramp_between_long_and_short_documents_keeps_its_integral(
     points: dict[int, tuple[int, int]],
 ) -> None:
-    """What a draw brings changes along the ramp, from 20 tokens to 180."""
+    """The mean length of a draw changes along the ramp, from 20 tokens to 180."""
     sizes = [[20] * 9, [170, 190]]
     schedule = ps.Schedule([(at, {"a": a, "b": b}) for at, (a, b) in points.items()], "linear")
     given, _ = off(mixture(sizes, schedule), 6_000)

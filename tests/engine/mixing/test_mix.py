@@ -86,11 +86,12 @@ def ramps(schedule: Schedule, n: int, block: int = 1) -> list[Piece]:
 
 
 def worst(source: Any, pieces: Sequence[Piece], most: Any = None, every: int = 1) -> float:
-    """The largest distance of a count from its ideal, at every prefix (or every `every`-th).
+    """Return the largest distance of a count from its ideal, at every prefix (or every `every`-th).
 
-    The ideal is the sum of the weights in force, of sum 1 over the sources that are there. One that is through (`most`)
-    closes its account: what it had too much or too little goes to the others by weight; one whose weight is set to 0,
-    in equal parts. A count is furthest off just before or just after a draw, or where a piece ends.
+    The ideal is the sum of the weights in force, normalised over the present sources. An exhausted
+    source (`most`) closes its account: its surplus or deficit goes to the others by weight. That of
+    a source whose weight becomes 0 goes to the others in equal parts. A count is furthest off just
+    before or just after a draw, or at the end of a piece.
     """
     n, length = len(pieces[0].share), len(source)
     most = np.full(n, length + 1) if most is None else np.asarray(most)
@@ -283,7 +284,7 @@ def test_who_takes_out_whatever_is_most_ahead_forces_no_more_than_any_method_all
 
 
 def unlucky(many: int, of: int) -> list[Any]:
-    """Of so many random weightings, those that leave phases the least room."""
+    """Return the random weightings that leave phases the least room."""
     rng, found = np.random.default_rng(0), list[tuple[float, int, Any]]()
     for i in range(of):
         weights = rng.pareto(0.6, int(rng.integers(3, 60))) + 1e-4

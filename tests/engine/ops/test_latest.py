@@ -1,4 +1,4 @@
-"""What was drawn last of each source: what a plan says, position by position."""
+"""The last draw of each source: answers of a plan, position by position."""
 
 from __future__ import annotations
 

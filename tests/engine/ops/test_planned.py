@@ -113,7 +113,7 @@ def spoiled_too(part: Tree) -> Tree:
 
 
 def own_order(name: str, flow: Tree, rows: int) -> list[list[Key]]:
-    """What an input gives when it is drawn from again and again, draw by draw."""
+    """Return the draws of one input in their order, over as many passes as needed."""
     plan = ps.mix({name: build(flow)}, seed=2).plan
     return told(plan, 0, rows)
 
@@ -154,8 +154,10 @@ class Planned(RuleBasedStateMachine):
         return build(self.tree).map(fused).batch(size, collate=list)
 
     def open(self, topology: Topology) -> None:
-        """Other loaders. More ranks fill up the last step of a pass from its beginning, which is told only of rows that
-        are not batches already, and of the mixture that made it.
+        """Open new loaders.
+
+        More ranks fill the last step of a pass from its beginning. The plan predicts that only for
+        rows that are not batches already, and for the mixture that made the pass.
         """
         world, size = topology
         if (
@@ -201,7 +203,7 @@ class Planned(RuleBasedStateMachine):
         return self.answer
 
     def spoils(self, keys: list[Key]) -> bool:
-        """Whether some of these rows cannot be read."""
+        """Return true if some of these rows cannot be read."""
         leaves = self.rows.plan._builder.leaves
         spoiled = {
             leaf.name for leaf in leaves if isinstance(getattr(leaf.source, "_seq", None), Spoiled)
@@ -246,7 +248,7 @@ class Planned(RuleBasedStateMachine):
     # ------------------------------------------------------------ steps
 
     def coming(self) -> tuple[list[list[Key]], list[list[Key]]]:
-        """What the plan says of the next step: its rows, and those that fill it up."""
+        """Return the plan's prediction of the next step: its rows, and the rows that fill it."""
         plan, at = self.plan(), self.at
         size, stop = plan.size, min(at + self.size, self.end)
         more = list[list[Key]]()
@@ -672,7 +674,7 @@ def test_a_run_is_what_its_plan_says_whatever_is_done_to_it() -> None:
 
 
 def test_a_run_that_lost_an_input_can_be_saved_at_once() -> None:
-    """What came last is of an input that the mixture which took over does not have."""
+    """The last draw belongs to an input that the new mixture does not have."""
     flows = {"a": numbers(9, "a"), "b": numbers(9, "b")}
     with ps.Loader(ps.mix(flows, {"a": 9, "b": 1})) as loader:
         next(iter(loader))

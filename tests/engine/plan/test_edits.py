@@ -406,7 +406,7 @@ def test_samples_left_out_of_repeats_that_are_shuffled_together() -> None:
     "steps,pack", [(steps, steps in (12, 41)) for steps in (3, 12, 20, 29, 41)]
 )
 def test_a8_what_is_left_out_stays_out_in_every_later_pass(steps: int, pack: bool) -> None:
-    """Of `mix.limit(n).repeat()` samples came back in the passes after the edit."""
+    """A regression test: excluded samples of `mix.limit(n).repeat()` came back in later passes."""
     make = documents if pack else numbers
     flows = {"a": make(9, "a").shuffle(), "b": make(7, "b").shuffle()}
     ds = ps.mix(flows, {"a": 2, "b": 1}, seed=3).limit(12).repeat()

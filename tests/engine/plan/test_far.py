@@ -1,4 +1,4 @@
-"""What a plan is asked is answered in moments: far out, of sources of a few rows, after edits, with a journal."""
+"""Plans answer within moments: far out, for small sources, after edits, with a journal."""
 
 from __future__ import annotations
 

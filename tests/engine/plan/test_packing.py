@@ -1,4 +1,4 @@
-"""What a plan says of packed rows, against the rows themselves."""
+"""Predictions of packed rows, against the rows themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was exchanged for bad samples is looked for where it is asked about, not in all passes of a small source."""
+"""A search for replaced samples scans at most twice the range in question."""
 
 from __future__ import annotations
 

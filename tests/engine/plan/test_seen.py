@@ -1,4 +1,4 @@
-"""What was seen, against what was delivered."""
+"""Samples that a plan reports as seen, against the delivered ones."""
 
 from __future__ import annotations
 

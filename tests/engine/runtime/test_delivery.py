@@ -1,4 +1,4 @@
-"""What is ready is given out: nobody waits for what comes after it."""
+"""Finished items are delivered at once; the consumer never waits for later ones."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def places(tree: Any, at: Place = ()) -> Iterator[Place]:
 
 
 def wrongs(value: Any) -> Iterator[Any]:
-    """What may be written in the place of a value."""
+    """Yield values that may replace a value of a state."""
     yield from (None, -1, 0, 1 << 40, 10**30, 1.5, True, "x", [], {}, [value], {"x": value})
     if type(value) is int:
         yield from (value + 1, value - 1, float(value), str(value))
@@ -232,7 +232,7 @@ def put(tree: Any, at: Place, value: Any) -> Any:
 
 
 def mutants(states: list[dict[str, Any]]) -> list[tuple[Place, Any]]:
-    """What to write where, in the state of the last rank."""
+    """Return (path, value) pairs to write into the state of the last rank."""
     last = states[-1]
     found = [at for at in places(last) if at and at[0] not in ("penstock", "version", "order")]
     out = list[tuple[Place, Any]]()

@@ -64,7 +64,7 @@ def loaders(make: Any, ranks: int, states: Any = None, **options: Any) -> list[p
 
 @pytest.fixture(scope="module")
 def whole() -> dict[Any, dict[str, Any]]:
-    """What an undisturbed run gives, by uid."""
+    """Return the items of an undisturbed run, by uid."""
     return {
         make: {f"0:{i}": x for i, x in zip(range(900), loaders(make, 1)[0], strict=False)}
         for make in MAKES

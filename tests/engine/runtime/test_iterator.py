@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Wrapped(IterableDataset[Any]):
-    """What users write around an iterable."""
+    """A torch wrapper around an iterable, as users write it."""
 
     def __init__(self, give: Callable[[], Any]) -> None:
         self._give = give

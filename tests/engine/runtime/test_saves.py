@@ -373,7 +373,7 @@ def on_disk() -> tuple[Path, bytes]:
 
 
 def read_back(data: bytes) -> dict[str, Any] | None:
-    """What is made of these bytes; None where they are refused with the file's name."""
+    """Read these bytes as a save; return None if the error names the file."""
     disk, (path, _) = TornDisk(seed=0), on_disk()
     disk.write(path, data)
     with pretend(disk=disk):

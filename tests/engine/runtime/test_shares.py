@@ -109,7 +109,7 @@ def test_any_ranks_go_on_where_any_ranks_were_and_all_know_what_was_lost() -> No
 
 
 def test_without_reports_ranks_draw_by_what_they_drew() -> None:
-    """What is asked of the reports is not there without them."""
+    """Without reports, ranks exceed the bound that reports guarantee."""
     untold = Run(2, 3)
     for _ in range(80):
         untold.step(told=False)

@@ -1,4 +1,7 @@
-"""What is known of a run while it goes on. Slow steps are planted, so much slower that no machine hides them."""
+"""Statistics of a run in progress.
+
+Slow steps are planted, so much slower than the others that no machine hides them.
+"""
 
 from __future__ import annotations
 

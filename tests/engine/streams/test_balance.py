@@ -36,7 +36,7 @@ def keys_of(
 
 
 def squares(batch: Any) -> int:
-    """What a batch of packed rows costs a rank: the squares of its segments."""
+    """Return the cost of a batch of packed rows for a rank: the sum of squared segment lengths."""
     total = 0
     for row in batch["segment_ids"]:
         total += int((np.bincount(row)[1:].astype(np.int64) ** 2).sum())

@@ -1,4 +1,4 @@
-"""How much is made ahead, in bytes."""
+"""Limits of prefetching, in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes how long, by step and by source; and that measuring changes nothing."""
+"""Times by step and by source; measuring them changes no sample."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def kept(_: Any) -> bool:
 
 
 def steps(loaders: list[Any], n: int) -> list[list[int]]:
-    """What all ranks together are given in each of the next steps."""
+    """Return the samples that all ranks together receive in each of the next steps."""
     runs = [iter(loader) for loader in loaders]
     return [sorted(x for run in runs for x in next(run)) for _ in range(n)]
 

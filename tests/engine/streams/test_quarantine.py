@@ -128,7 +128,7 @@ def indexed(i: int, x: int) -> tuple[int, int]:
 def steps(
     ds: ps.Dataset, ranks: int, cut: int | None = None, together: bool = True
 ) -> tuple[list[Any], list[Any]]:
-    """What the ranks give, step by step, and the keys; saved and loaded into new loaders after `cut` steps."""
+    """Return values and keys of the ranks by step; new loaders resume after `cut` steps."""
     loaders = [loader(ds, rank=rank, world_size=ranks) for rank in range(ranks)]
     values, keys = list[Any](), list[Any]()
     runs = [iter(each) for each in loaders]

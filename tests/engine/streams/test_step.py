@@ -34,7 +34,7 @@ class Raising:
 
 
 class AtOnce(Raising):
-    """The same, read many at once."""
+    """A sequence of `Raising` that reads many samples at once."""
 
     def __getitems__(self, indices: Sequence[int]) -> list[str]:
         return [self[index] for index in indices]
@@ -75,7 +75,7 @@ SAID = "it raised StopIteration, as next\\(\\) does at the end: give next\\(\\) 
 @pytest.mark.parametrize("options", [{}, {"workers": 2}, {"profile": True}], ids=str)
 @pytest.mark.parametrize("name", NAMED)
 def test_it_is_an_error_that_names_its_sample(name: str, options: dict[str, Any]) -> None:
-    """What followed in the same stretch was gone, without an error: another stretch for every number of workers."""
+    """A regression test: the rest of a chunk was lost silently, and chunks depend on workers."""
     with (
         ps.Loader(NAMED[name](), **options) as loader,
         pytest.raises(RuntimeError, match=SAID) as caught,

@@ -29,11 +29,11 @@ class FirstFit:
     """Put each document into the oldest open row with room; rows are about 99% full at 64 rows.
 
     A row closes when it is full, has `max_segments` documents, or is the oldest of more than
-    `open_rows`. A document over the length of a row is split into full rows and a rest that is
-    packed like a document (`long="split"`), raises an error (`"refuse"`), or keeps its first
-    `length` tokens (`"truncate"`). Documents without tokens are skipped. First fit in bounded
-    space, see Csirik and Johnson, "Bounded space on-line bin packing: best is better than first"
-    (2001). A step scans the open rows.
+    `open_rows`. `long` handles a document over the length of a row: "split" makes full rows and a
+    rest that is packed like a document. With "refuse" it is an error; with "truncate" only its
+    first `length` tokens are packed. Documents without tokens are skipped. A step scans the open
+    rows. This is first fit in bounded space, see Csirik and Johnson, "Bounded space on-line bin
+    packing: best is better than first" (2001).
 
     >>> from penstock.engine.packing import plan_groups
     >>> plan_groups(FirstFit(8), [5, 6, 3, 2]).item.tolist()
@@ -97,8 +97,8 @@ class BestFit:
     as for `FirstFit`. Best-fit decreasing in bounded space; the fullest rows close first, as in
     Csirik and Johnson (2001).
 
-    With `overflow="split"`, known lengths, and an endless input or the same documents in every
-    pass, windows of `rows` rows (256, or 1,024 for rows of 8,192 tokens or more) are packed
+    `overflow="split"` needs known lengths, and an endless input or the same documents in every
+    pass. It packs windows of `rows` rows (256, or 1,024 for rows of 8,192 tokens or more)
     independently, so no row depends on earlier windows. A document that fits nowhere in its window
     is split over the room left. This mode ignores `open_rows`, `window` and `max_segments`.
 

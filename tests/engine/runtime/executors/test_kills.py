@@ -88,7 +88,7 @@ def shared() -> list[str]:
 
 
 def open_now() -> list[str]:
-    """What this process has open, whatever it is."""
+    """List the targets of all open file descriptors of this process."""
     found = list[str]()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the folder itself
@@ -98,7 +98,7 @@ def open_now() -> list[str]:
 
 @pytest.fixture
 def same_world() -> Any:
-    """What the system holds for this process is as before."""
+    """Assert that the test leaves no files, threads, processes or shared memory behind."""
 
     def now() -> Any:
         gc.collect()
@@ -174,7 +174,7 @@ def test_the_parent_killed_and_resumed_on_other_ranks_with_other_workers(run: in
 def some_ranks(
     name: str, ranks: int, steps: int, states: list[Any], dice: random.Random, die: bool
 ) -> list[list[Any]]:
-    """What each of so many ranks gave, with its state after each item, until they were killed, all at one moment."""
+    """Return the items and states of each rank, until all ranks were killed at one moment."""
     children, pids, given = (
         list[subprocess.Popen[str]](),
         list[int](),

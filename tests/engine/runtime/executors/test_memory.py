@@ -105,7 +105,7 @@ def test_a_sample_larger_than_the_bound_passes_alone() -> None:
 
 
 def held() -> Any:
-    """What the system holds for this process."""
+    """Return the open files, child processes and threads of this process."""
     gc.collect()
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     files = list[str]()

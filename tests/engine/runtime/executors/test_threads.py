@@ -39,7 +39,7 @@ class Reads(logging.Handler):
 
 
 def hangs(ds: ps.Dataset, gate: Gate, where: str) -> list[Any]:
-    """What a run gives that hangs somewhere; the log says so once."""
+    """Return the items of a run that hangs somewhere; assert that the log reports it once."""
     log, reads = logging.getLogger("penstock"), Reads(gate.told, where)
     log.addHandler(reads)
     try:
