@@ -247,7 +247,7 @@ def test_a_shuffle_that_reads_a_row_group_a_sample(
         )
     path = write('sources: {a: {path: "wide-*.parquet"}}\nhorizon: {samples: 10}')
     assert found(path) == [], "it stays in memory"
-    monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "HELD", 100_000)
+    monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "DECODED_MEMORY", 100_000)
     ((line, severity, key, said),) = found(path)
     assert (line, severity, key) == (1, "warning", "sources.a.path")
     assert re.search(

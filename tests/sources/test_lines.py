@@ -102,7 +102,7 @@ def test_the_index_is_that_of_a_plain_loop(
         patch.setattr("penstock.sources.sums.BLOCK", 8)
         if many:
             patch.setattr(line_index, "_LARGE", 0)
-            patch.setattr(line_index, "_TURN", 2)
+            patch.setattr(line_index, "_CHUNKS_PER_TASK", 2)
             patch.setattr(line_index, "count_cores", lambda: 2)
             patch.setattr(line_index, "_FEW", 0)
         offsets, sums = line_index.offsets_of(path, lines.sidecar.stat(path))

@@ -144,7 +144,7 @@ def test_a_list_of_objects_in_another_order_is_another_list() -> None:
 
 
 def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 22)
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 22)
     documents = [Document(str(i)) for i in range(5_000)]
     assert memory_digest(documents) == memory_digest([*documents]) != memory_digest(documents[::-1])
 
@@ -256,7 +256,7 @@ def test_a_large_item_is_looked_through_whole() -> None:
 
 def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
-    monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 20)
     original = identity.memory_digest
     monkeypatch.setattr(
         "penstock.sources.identity.memory_digest", lambda x: [hashed.append(1), original(x)][1]

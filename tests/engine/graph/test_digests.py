@@ -120,7 +120,7 @@ def test_of_objects_only_type_and_length_count() -> None:
 def test_an_array_larger_than_what_is_hashed_whole_is_known_by_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 20)
     values = np.arange(4_000_000)
     assert memory_digest(values) == memory_digest(values.copy())
     assert memory_digest(values) != memory_digest(values + 1)
