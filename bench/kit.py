@@ -31,7 +31,7 @@ def resumes(make: Callable[[], Held]) -> None:
 
 
 def workers(make: Callable[[int], Iterable[Any]]) -> None:
-    """Assert that two workers give the samples of an inline run, in the same order."""
+    """Two workers give the samples of an inline run, in the same order."""
     from penstock.testing import assert_same_run
 
     inline, pooled = plain(make(0)), plain(make(2))
