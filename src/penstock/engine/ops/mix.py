@@ -22,7 +22,7 @@ from .each import EachOp
 from .op import UNKNOWN, Before, Op
 from .order import OrderOp
 from .read import blocks_of, read_any
-from .tally import Tally, laps_of
+from .tally import Tally, laps_of, spend_search
 from .together import Lines, Together, by_input
 from .tokens import Lengths
 
@@ -193,6 +193,7 @@ class MixOp(Op):
     def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         """By trying every position: for rules of the user's."""
         parts = [index[:0]]
+        spend_search(high - low)
         with Progress("look for a sample", high - low, "positions") as progress:
             for start in range(low, high, _SCAN):
                 positions = np.arange(start, min(start + _SCAN, high))
