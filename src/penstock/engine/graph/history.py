@@ -130,7 +130,7 @@ class Spliced:
 
         They are the later rows of an input that grew, in the passes before.
         """
-        size, starts, stops = self.present.sizes[source], list[Ints](), list[Ints]()
+        size, starts, stops = self.present.sizes[source] or 0, list[Ints](), list[Ints]()
         first = 0
         for until, rows in self._former_passes(source) if size else ():
             laps = np.arange(max(first, low // size), min(until, -(-high // size)))
