@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from helpers import pairwise_first, slow_if, through_json
 from penstock.testing import recipes
+from trees import documents
 
 Make = Callable[..., ps.Dataset]
 Key = tuple[str, int, int]
@@ -131,6 +132,58 @@ def test_a4_an_input_that_grew_goes_on_at_its_next_sample_in_every_pass() -> Non
         last = [key for key in past if key[0] == "a"][-1]
         first = next(key for key in present if key[0] == "a")
         assert first == ("a", last[1], last[2] + 1) or (first[2] == 30 and last[2] == 29)
+
+
+@pytest.mark.parametrize("options", [{}, {"stop": "all_exhausted"}])
+def test_the_plan_counts_and_finds_what_came_before_and_after_an_input_grew(options: Any) -> None:
+    def mixed(n: int) -> ps.Dataset:
+        rows = {"a": ps.from_sequence(range(n)), "b": ps.from_sequence(range(5))}
+        mixture = ps.mix(rows, {"a": 1, "b": 1}, **options)
+        return mixture.repeat() if options else mixture
+
+    with ps.Loader(mixed(11)) as loader:
+        run = keys_of(loader, 50)
+        saved = through_json(loader.state_dict())
+    for n in (14, 17):  # it grows twice
+        with ps.Loader(mixed(n)) as loader:
+            loader.load_state_dict(saved, on_mismatch="adopt")
+            run += [key for _ in islice(iter(loader), 40) for key in loader.keys()]
+            saved = through_json(loader.state_dict())
+    plan, size = mixed(17).plan.for_state(saved), len(run)
+    times = Counter((name, index) for name, _, index in run)
+    given = Counter(name for name, _, _ in run)
+    assert plan.counts(size) == plan.counts(step=size) == given
+    seen = plan.seen()
+    for name in "ab":
+        assert seen.repeats(name) == Counter(n for (of, _), n in times.items() if of == name)
+    for index in (0, 12, 16):
+        places = [i for i, (name, _, of) in enumerate(run) if (name, of) == ("a", index)]
+        assert plan.find("a", index, range(size)) == plan.find("a", index, steps=range(size))
+        assert plan.find("a", index, range(size)) == places
+
+
+def test_packed_rows_go_on_after_an_input_of_many_documents_grew() -> None:
+    def packed(n: int) -> ps.Dataset:
+        flows = {"a": documents(n, "a"), "b": documents(700, "b")}
+        return ps.mix(flows, {"a": 1, "b": 1}).pack(64, "concat_split")
+
+    with ps.Loader(packed(900)) as loader:
+        before = [next(iter(loader)) for _ in range(600)]
+        saved = loader.state_dict()
+    with ps.Loader(packed(1300)) as loader:
+        loader.load_state_dict(saved, on_mismatch="adopt")
+        rows = [*before[-2:], *islice(iter(loader), 30)]
+        plan = packed(1300).plan.for_state(loader.state_dict())
+    assert [
+        sample.stop - sample.start
+        for at in range(598, 630)
+        for sample in plan.at(at)
+        if sample.start is not None and sample.stop is not None
+    ] == [int(n) for row in rows for n in np.bincount(row["segment_ids"])[1:]]
+    given = [key.key for at in range(590, 630) for key in plan.at(at) if key.source == "a"]
+    firsts = list(dict.fromkeys(given))
+    steps = [(b[1] - a[1], b[2] - a[2]) for a, b in pairwise(firsts)]
+    assert set(steps) <= {(0, 1), (1, -1299)}
 
 
 def test_a4_an_inner_mixture_changes() -> None:

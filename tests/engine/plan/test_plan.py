@@ -489,3 +489,47 @@ def test_a_copy_of_a_plan_gives_its_answers(
     assert again.seen(step=5).documents == plan.seen(step=5).documents
     assert again.skip(range(5, 6)).at(7) == plan.skip(range(5, 6)).at(7)
     assert again.state == plan.state and again.records == plan.records
+
+
+def never_from(endless: Any, tokens: bool = False) -> list[int]:
+    source = documents(10, "a") if tokens else numbers(10, "a")
+    return endless(source).plan.find("a", 7)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        lambda a: a.limit(4).repeat(),
+        lambda a: a[:4].shuffle().repeat().batch(3),
+        lambda a: a.shard(0, 2).repeat(),
+        lambda a: a.select([1, 2]).repeat(),
+        lambda a: a.shuffle().repeat().plan.exclude([("a", 7)]).dataset,
+        lambda a: ps.mix({"a": a.limit(3), "b": numbers(2, "b")}),
+        lambda a: ps.mix({"a": a, "b": numbers(2, "b")}).limit(4).repeat(),
+        lambda a: a.repeat().limit(4).repeat(reshuffle=False),
+    ],
+)
+def test_a_sample_that_never_comes_in_an_endless_dataset_is_found_nowhere(endless: Any) -> None:
+    assert never_from(endless) == []
+
+
+@pytest.mark.parametrize("method", ["concat_split", "best_fit", "first_fit"])
+def test_a_document_that_never_comes_is_in_no_packed_row(method: Any) -> None:
+    assert never_from(lambda a: a.limit(4).pack(64, method).repeat(), tokens=True) == []
+    empty = ps.from_tokens(np.arange(9), [0, 4, 4, 9], name="a").pack(4, method).repeat()
+    assert empty.plan.find("a", 1) == []
+
+
+def test_a_search_in_passes_that_differ_ends_and_asks_for_a_range() -> None:
+    def ending(a: ps.Dataset) -> ps.Dataset:
+        return ps.mix({"a": a, "b": numbers(2, "b")}, stop="first_exhausted").repeat()
+
+    with pytest.raises(ConfigError, match=r"give a range to search, such as within=range"):
+        never_from(ending)
+    assert len(never_from(lambda a: ending(a.shuffle()))) == 1
+
+
+def test_a_sample_that_comes_late_is_found_without_listing_what_comes_first() -> None:
+    weights = ps.Schedule([(0, {"a": 0, "b": 1}), (10**9, {"a": 1, "b": 1})])
+    mixed = ps.mix({"a": numbers(10, "a"), "b": numbers(2, "b")}, weights)
+    assert mixed.plan.find("a", 7)[0] > 10**9

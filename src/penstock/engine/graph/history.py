@@ -125,6 +125,37 @@ class Spliced:
         out[self._now[kept]] = self.since(kept, self.before.counts(position)[kept])
         return out
 
+    def never_drawn(self, source: int, low: int, high: int, /) -> tuple[Ints, Ints]:
+        """The first and last of the draws in a range that were never made.
+
+        They are the later rows of an input that grew, in the passes before.
+        """
+        size, starts, stops = self.present.sizes[source] or 0, list[Ints](), list[Ints]()
+        first = 0
+        for until, rows in self._former_passes(source) if size else ():
+            laps = np.arange(max(first, low // size), min(until, -(-high // size)))
+            first = max(first, until)
+            if rows < size:
+                starts.append(np.clip(laps * size + rows, low, high))
+                stops.append(np.clip((laps + 1) * size, low, high))
+        none = np.zeros(0, np.int64)
+        begin, end = np.concatenate([none, *starts]), np.concatenate([none, *stops])
+        return begin[begin < end], end[begin < end]
+
+    def _former_passes(self, source: int) -> list[tuple[int, int]]:
+        """Up to which pass an input had how many rows."""
+        if source not in self._now:
+            return []
+        before, then = self.before, int(np.flatnonzero(self._now == source)[0])
+        earlier = before._former_passes(then) if isinstance(before, Spliced) else []
+        if not (rows := before.sizes[then]):
+            return []
+        until = FURTHEST
+        if self.start != FURTHEST:
+            end = self.start if before.size is None else min(self.start, before.size)
+            until = int(before.counts(end)[then]) // rows
+        return [*((min(lap, until), few) for lap, few in earlier), (until, rows)]
+
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         out = np.full(len(k), -1) if self.start == FURTHEST else self.present.places(source, k)

@@ -174,6 +174,7 @@ class JoinedOp(PackedOp):
         return row // (self.size or 1) * (self.flow.size or 0)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        index = self.with_tokens(leaf, index)
         begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
         found = [index[:0]]
         for document in self.flow.find(leaf, index, begin, self.drawn(high), lap).tolist():

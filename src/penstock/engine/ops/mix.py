@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,11 +22,18 @@ from .each import EachOp
 from .op import UNKNOWN, Before, Op
 from .order import OrderOp
 from .read import blocks_of, read_any
-from .tally import Tally, laps_of
+from .tally import Tally, laps_of, spend_search
 from .together import Lines, Together, by_input
 from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
+
+
+@runtime_checkable
+class WithGaps(Protocol):
+    """A schedule that never makes some draws of its inputs."""
+
+    def never_drawn(self, source: int, low: int, high: int, /) -> tuple[Ints, Ints]: ...
 
 
 class MixOp(Op):
@@ -176,11 +183,13 @@ class MixOp(Op):
             return self._scanned(i, leaf, index, low, high, lap)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-            return _placed(schedule, i, flow.find(leaf, index, a, b, lap))
+            place = _placed(schedule, i, flow.find(leaf, index, a, b, lap))
+            return place[place >= 0]
         first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
         each, base = int(self.advance[i]), int(self.base[i])
         if each == 0:  # every pass begins anew with the same draws
             place = _placed(schedule, i, flow.find(leaf, index, base, base + drawn, lap) - base)
+            place = place[place >= 0]
             return laps_of(place, size, low, high)
         a, b = (
             base + e * each + int(schedule.counts(p - e * size)[i])
@@ -188,11 +197,13 @@ class MixOp(Op):
         )
         k = flow.find(leaf, index, a, b, lap) - base
         k = k[k % each < drawn]
-        return _placed(schedule, i, k % each) + k // each * size
+        place = _placed(schedule, i, k % each)
+        return (place + k // each * size)[place >= 0]
 
     def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         """By trying every position: for rules of the user's."""
         parts = [index[:0]]
+        spend_search(high - low)
         with Progress("look for a sample", high - low, "positions") as progress:
             for start in range(low, high, _SCAN):
                 positions = np.arange(start, min(start + _SCAN, high))
@@ -239,6 +250,7 @@ class MixOp(Op):
             shift = self.drawn(epoch)
             for i in np.flatnonzero(high > low).tolist():
                 self.inputs[i].count(tally, int(low[i] + shift[i]), int(high[i] + shift[i]), times)
+                self._uncount(tally, i, int(low[i]), int(high[i]), int(shift[i]), times)
 
         if size is None:
             return part(start, stop, 0, times)
@@ -249,8 +261,28 @@ class MixOp(Op):
         self._passes(tally, schedule.counts(size).tolist(), first + 1, last, times)
         part(0, stop - last * size, last, times)
 
+    def _never_drawn(self, i: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+        if isinstance(self.schedule, WithGaps):
+            starts, stops = self.schedule.never_drawn(i, low, high)
+            yield from zip(starts.tolist(), stops.tolist(), strict=True)
+
+    def _uncount(self, tally: Tally, i: int, low: int, high: int, shift: int, times: int) -> None:
+        """Subtract the draws of an input in a range that were never made."""
+        flow, gaps = self.inputs[i], list(self._never_drawn(i, low, high))
+        if flow.leaf is not None and not tally.by_document:  # any draws are as many samples
+            gaps = [(0, total)] if (total := sum(stop - start for start, stop in gaps)) else []
+        for start, stop in gaps:
+            flow.count(tally, start + shift, stop + shift, -times)
+
     def _passes(self, tally: Tally, counts: list[int], first: int, last: int, times: int) -> None:
         """Whole passes of a mix that ends."""
+        if isinstance(self.schedule, WithGaps):
+            for i, (drawn, step, base) in enumerate(
+                zip(counts, self.advance.tolist(), self.base.tolist(), strict=True)
+            ):
+                if next(self._never_drawn(i, 0, drawn), None) is not None:
+                    for epoch in range(first, last):
+                        self._uncount(tally, i, 0, drawn, base + epoch * step, times)
         for flow, step, drawn, base in zip(
             self.inputs, self.advance.tolist(), counts, self.base.tolist(), strict=True
         ):
@@ -277,6 +309,24 @@ class MixOp(Op):
                     (upto > 0) & (drawn > self.base) & ~self._together.mine
                 ).tolist():
                     self.inputs[i].tokens(int(upto[i]), lengths, out, sign)
+        self._forget_tokens(epoch, place, lengths, out, times)
+
+    def _forget_tokens(
+        self, epoch: int, place: int, lengths: Lengths, out: Ints, times: int
+    ) -> None:
+        """Subtract the tokens of draws that were never made."""
+        if not isinstance(self.schedule, WithGaps):
+            return
+        present = self.schedule.counts(place)
+        whole = self.schedule.counts(self._pass or 0)
+        for i, flow in enumerate(self.inputs):
+            gaps = [(epoch, gap) for gap in self._never_drawn(i, 0, int(present[i]))]
+            if epoch and (each := list(self._never_drawn(i, 0, int(whole[i])))):
+                gaps += [(lap, gap) for lap in range(epoch) for gap in each]
+            for lap, (start, stop) in gaps:
+                shift = int(self.drawn(lap)[i])
+                flow.tokens(stop + shift, lengths, out, -times)
+                flow.tokens(start + shift, lengths, out, times)
 
     # ------------------------------------------------------------ how far
 

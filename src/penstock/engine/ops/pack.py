@@ -30,7 +30,7 @@ from ..packing import (
 from .op import OneInput, Op
 from .packed import Counted, PackedOp, lapped, ranks
 from .passes import PassesOp
-from .tally import Tally
+from .tally import Tally, spend_search
 
 _SAMPLED = 1 << 14  # documents
 _LOCATED = 1 << 22  # documents looked up at a time
@@ -208,7 +208,11 @@ class PackOp(PackedOp):
     # ------------------------------------------------------------ questions
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        size = self.size
+        size, index = self.size, self.with_tokens(leaf, index)
+        if not len(index) or (
+            self.flow.alike and not len(self.flow.find(leaf, index, 0, self.flow.size or 0, lap))
+        ):
+            return index[:0]
 
         def rows(epoch: int) -> Ints:
             """The rows of a pass that hold a part of these documents."""
@@ -218,6 +222,7 @@ class PackOp(PackedOp):
             return distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
 
         passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
+        spend_search(len(epochs), max((self.flow.size or 1) // 16, 64))
         told = [epoch for epoch in epochs if passes is None or passes.told(epoch)]
         found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
         return found[(found >= low) & (found < high)]

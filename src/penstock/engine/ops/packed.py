@@ -176,6 +176,12 @@ class PackedOp(Groups):
 
     # ------------------------------------------------------------ questions
 
+    def with_tokens(self, leaf: int, index: Ints) -> Ints:
+        """Leave out documents without tokens: no row holds them."""
+        if self.extra or leaf not in self.leaves:
+            return index
+        return index[np.asarray(self.lengths.by_leaf[leaf][index]) > 0]
+
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return np.full(len(leaf), UNKNOWN)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -29,10 +30,11 @@ class Located(Protocol):
 
 
 class Uncountable(Exception):
-    """More samples would be looked at, one after the other, than a tally may."""
+    """More samples would be looked at, one after the other, than a tally or a search may."""
 
 
 _limit = ContextVar[int | None]("samples that the present count may look at", default=None)
+_search = ContextVar["SearchBudget | None"]("the budget of the present search", default=None)
 
 
 def require_countable_passes(passes: int, samples: int) -> None:
@@ -41,6 +43,32 @@ def require_countable_passes(passes: int, samples: int) -> None:
     limit = _limit.get()
     if limit is not None and passes * _cost_of_pass(samples) > limit:
         raise Uncountable
+
+
+@dataclass
+class SearchBudget:
+    """The repeats that a search lists, one after the other, and how many it may list."""
+
+    limit: int
+    listed: int = 0
+
+
+@contextmanager
+def limited_search(limit: int) -> Generator[SearchBudget]:
+    """Make a search that lists more repeats of a sample than this raise `Uncountable`."""
+    token = _search.set(budget := SearchBudget(limit))
+    try:
+        yield budget
+    finally:
+        _search.reset(token)
+
+
+def spend_search(repeats: int, each: int = 1) -> None:
+    """Count repeats that a search is about to list, each at a cost; the first is always allowed."""
+    if (budget := _search.get()) is not None:
+        budget.listed += repeats * each
+        if repeats > 1 and budget.listed > budget.limit:
+            raise Uncountable
 
 
 def _cost_of_pass(samples: int) -> int:
@@ -129,6 +157,9 @@ def by_lap(
 
 def laps_of(place: Ints, period: int, low: int, high: int) -> Ints:
     """All positions in a range that are at these places of a period."""
+    if not len(place):
+        return place
+    spend_search((high - 1) // period - low // period + 1)
     laps = np.arange(low // period, (high - 1) // period + 1) * period
     found = (laps[:, None] + np.sort(place)).ravel()
     return found[(found >= low) & (found < high)]

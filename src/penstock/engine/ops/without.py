@@ -103,6 +103,11 @@ class Gaps:
         gaps = self.gaps_in(last)
         yield last, 1, gaps[gaps < place]
 
+    @property
+    def settled(self) -> int:
+        """The position below from which on all passes lack the same samples."""
+        return int(self._stretches[0][-1]) * self.period
+
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints, Ints]:
         """Stretches of passes that lack equally many: the first pass, the first draw, the samples
@@ -157,8 +162,18 @@ class WithoutOp(OneInput):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         gaps = self.in_lap(lap)
-        below = gaps.down(np.asarray([low, high - 1]))
-        draws = gaps.up(self.flow.find(leaf, index, int(below[0]), int(below[1]) + 1, lap))
+        first, last = gaps.down(np.asarray([low, high - 1])).tolist()
+        settled = gaps.settled
+        if (
+            last >= settled + self._period
+            and (
+                gaps.up(self.flow.find(leaf, index, settled, settled + self._period, lap)) < 0
+            ).all()
+        ):  # no later pass has any
+            last = settled - 1
+        if last < first:
+            return index[:0]
+        draws = gaps.up(self.flow.find(leaf, index, first, last + 1, lap))
         return draws[draws >= 0]
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:

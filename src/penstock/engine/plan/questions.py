@@ -13,13 +13,13 @@ from ...errors import ConfigError
 from ...schedule import COUNTED, Counted
 from ...types import Ints, is_source
 from ..base.arguments import check_choice, validated
-from ..base.integers import check_int, check_position
+from ..base.integers import MAX_POSITION, check_int, check_position
 from ..base.progress import Progress
 from ..base.sizes import total
 from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
 from ..ops.pack import passes_of
-from ..ops.tally import Tally
+from ..ops.tally import Tally, Uncountable, limited_search
 from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
 from .ends import exhaustions, far
 from .located import Located, packs_of
@@ -30,6 +30,8 @@ from .steps import log_of, rows_of, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
+_LISTED = 1 << 16  # repeats of a sample that are listed together, where nobody gives a range
+_LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
@@ -62,7 +64,8 @@ class Questions(Located):
             world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            ConfigError: the source does not exist.
+            ConfigError: the source does not exist, or passes of an endless dataset differ and none
+                of many has the sample: give a range.
             IndexError: the index does not exist.
 
         >>> import penstock as ps
@@ -122,6 +125,9 @@ class Questions(Located):
             if steps is None
             else (steps, "steps")
         )
+        if within is None and steps is None and self.size is None:
+            yield from self._find_endless(source, index, places.stop)
+            return
         at, some = places.start, _MANY
         with Progress("look for a sample", len(places), unit) as progress:
             while at < places.stop:
@@ -133,6 +139,28 @@ class Questions(Located):
                 yield from found
                 progress.tell(at - places.start)
                 at, some = at + some, some * 2 if len(found) < _MANY else some
+
+    def _find_endless(self, source: str, index: int, stop: int) -> Iterator[int]:
+        """Yield all positions of a sample; stop the search when repeats must be listed in vain."""
+        at, some, listed = 0, _MANY, 0
+        with Progress("look for a sample", stop, "positions") as progress:
+            while at < stop:
+                try:
+                    with limited_search(_LISTED if some > 1 else MAX_POSITION) as budget:
+                        found = self.find(source, index, range(at, min(at + some, stop)))
+                except Uncountable:
+                    some = max(some // 8, 1)
+                    continue
+                yield from found
+                at, some = at + some, some * 2 if len(found) < _MANY else some
+                progress.tell(at)
+                listed = 0 if found else listed + budget.listed
+                if listed > _LISTED_IN_VAIN:
+                    raise ConfigError(
+                        f"plan.find({source!r}, {index}): the sample is in none of the {at:,} "
+                        "positions searched, and later passes may differ; give a range to search, "
+                        f"such as within=range({10 * at})"
+                    )
 
     # ------------------------------------------------------------ what was seen
 
