@@ -90,6 +90,7 @@ _REMEDIES = {
     errno.EISDIR: "name a file, not a folder",
     errno.ENOTDIR: "check which part of the path is a file, not a folder",
     errno.ENOENT: "check the path",
+    errno.EEXIST: "remove the file that has this name, or name another path",
     errno.ESTALE: "check that the network file system is mounted, and try again",
     errno.EIO: "check the disk",
 }
@@ -172,6 +173,18 @@ def is_panic(error: BaseException) -> bool:
         error: the caught error.
     """
     return type(error).__module__ == "pyo3_runtime"
+
+
+def type_and_message(error: BaseException) -> str:
+    """Return an error as `type: message`, also if its `__str__` raises.
+
+    >>> type_and_message(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as failure:
+        return f"{type(error).__name__} (its __str__ raises {type(failure).__name__})"
 
 
 def no_end(error: Exception) -> Exception:

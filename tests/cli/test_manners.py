@@ -346,3 +346,37 @@ def test_a_report_tells_no_secrets(
     assert penstock("report", str(file), "-o", str(tmp_path / "page.html")).exit_code == 0
     page = (tmp_path / "page.html").read_text()
     assert "https://host/x.jsonl" in page and "secret" not in page
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--steps", "2", "--dump", "FOLDER", "--json"),
+        ("report", "-o", "FILE/x.html", "--json"),
+    ],
+)
+def test_errors_of_the_system_name_the_path_and_what_to_do(
+    words: tuple[str, ...], world: dict[str, str], penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    paths = {"FOLDER": str(tmp_path), "FILE/x.html": str(tmp_path / "file" / "x.html")}
+    done = penstock(words[0], world["FILE"], *(paths.get(word, word) for word in words[1:]))
+    error = json.loads(done.stdout)["error"]
+    assert error["kind"] == "StorageError" and str(tmp_path) in error["message"]
+    assert "name a" in error["message"]
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_output_to_a_full_disk_is_an_error_with_a_remedy(
+    more: tuple[str, ...], world: dict[str, str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "penstock", "plan", world["FILE"], *more]
+        done = subprocess.run(command, stdout=full, stderr=-1, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "penstock: plan: No space left on device: free some space" in done.stderr
+
+
+def test_a_pipe_is_no_mixture_file(penstock: Penstock, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.yaml")
+    assert "is a pipe or a device" in penstock("plan", str(tmp_path / "m.yaml"), "--json").stdout

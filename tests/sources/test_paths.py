@@ -219,3 +219,11 @@ def test_paths_may_come_from_an_iterator(tmp_path: Path) -> None:
     assert list(ps.read(str(tmp_path / f"{name}.jsonl") for name in "ba")) == wanted
     with pytest.raises(ConfigError, match="no paths were given"):
         ps.read(iter([]))
+
+
+def test_a_link_to_itself_does_not_hide_that_another_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    with pytest.raises(ConfigError, match=r"'[^']*other.jsonl' is missing: .*loop.jsonl"):
+        ps.read(tmp_path / "other.jsonl")
+    with pytest.raises(ConfigError, match="loop.jsonl' is a link to itself, no file: remove it"):
+        ps.read(tmp_path)

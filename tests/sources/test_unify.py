@@ -176,3 +176,12 @@ def test_what_is_cast_is_the_same_data_in_states(tmp_path: Path, suffix: str) ->
     again = iter(ps.read(tmp_path, name="m").shuffle(seed=1))
     again.load_state_dict(state)
     assert list(again) == list(it)
+
+
+def test_a_file_without_any_of_the_chosen_columns_gives_rows_of_none(
+    tmp_path: Path, suffix: str
+) -> None:
+    folder = write(tmp_path, suffix, {"x": [1, 2]}, {"x": [3], "y": [4]})
+    ds = ps.read(folder, columns=["y"])
+    assert list(ds) == [{"y": None}, {"y": None}, {"y": 4}]
+    assert sorted(map(str, ds.shuffle(seed=1))) == sorted(map(str, ds))

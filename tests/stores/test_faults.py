@@ -550,6 +550,24 @@ def test_secrets_that_would_be_told_are_refused(url: str, why: str, tmp_path: Pa
         assert CANARY not in f"{caught.value!r} {caught.value}"
 
 
+def test_parameters_of_a_path_are_asked_for_and_not_told(site: servers.Site) -> None:
+    assert site.folder is not None
+    (site.folder / f"x.jsonl;jsessionid={CANARY}").write_bytes(BODY)
+    url = f"{site.url}/x.jsonl;jsessionid={CANARY}"
+    ds = ps.read(url)
+    assert list(ds) == ROWS
+    assert CANARY not in f"{ds!r} {ds.plan.sources} {ps.Loader(ds).state_dict()}"
+    with pytest.raises(ps.ConfigError, match="no object") as caught:
+        ps.read(url.replace("x.jsonl", "missing.jsonl"))
+    assert CANARY not in f"{caught.value!r}"
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///x.jsonl", "gs://", "az://"])
+def test_a_url_without_a_bucket_is_an_error_before_any_request(url: str) -> None:
+    with pytest.raises(ps.ConfigError, match="names no bucket"):
+        ps.read(url)
+
+
 def test_urls_are_no_folders_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.jsonl").write_bytes(BODY)

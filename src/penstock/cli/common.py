@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, storage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,9 +45,10 @@ def mixture_file(text: str) -> Path:
             return path
     except OSError as error:  # the name is too long
         raise typer.BadParameter(f"{path}: {error.strerror}.") from None
-    raise typer.BadParameter(
-        f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}."
-    )
+    problem = "does not exist"
+    if path.exists():
+        problem = "is a directory" if path.is_dir() else "is a pipe or a device"
+    raise typer.BadParameter(f"File {str(path)!r} {problem}.")
 
 
 def local_path(text: str) -> Path:
@@ -196,12 +197,11 @@ def failure(message: str, code: int, kind: str, as_json: bool) -> typer.Exit:
     """Report an error as text or JSON; return the exit to raise."""
     if not as_json:
         return fail(message, code)
-    print(
-        json.dumps(
-            {"version": VERSION, "error": {"kind": kind, "message": message, "exit_code": code}},
-            indent=2,
-        )
-    )
+    answer = {"version": VERSION, "error": {"kind": kind, "message": message, "exit_code": code}}
+    try:
+        print(json.dumps(answer, indent=2), flush=True)
+    except OSError:  # such as a full disk
+        return fail(message, code)
     return typer.Exit(code)
 
 
@@ -212,11 +212,14 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()  # here, where an error is reported
         except BrokenPipeError:
             # The reader closed the pipe (as `head` does): discard what Python flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
         except (PenstockError, OSError, IndexError, ImportError) as error:
+            if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.errno:
+                error = storage_error(error, error.filename or command.__name__)
             raise failure(
                 str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))
             ) from None

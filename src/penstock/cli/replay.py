@@ -12,7 +12,6 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.engine.base.limits import LINE
 from penstock.errors import ConfigError, DataError
 
 from .common import (
@@ -163,6 +162,8 @@ def _ranges_text(steps: list[int]) -> str:
 
 def _read_dump(path: Path) -> dict[int, list[tuple[Any, ...]]]:
     """Read the keys of every step from a file of `penstock run --dump`."""
+    from penstock.engine.base.limits import LINE
+
     keys_by_step = dict[int, list[tuple[Any, ...]]]()
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, LINE), b""), 1):

@@ -13,7 +13,7 @@ from ..engine.base import seams
 from ..engine.base.arguments import check_choice
 from ..engine.base.seams import Entry
 from ..engine.base.urls import before_glob, is_glob, is_url, scheme_of, split_digest
-from ..errors import ConfigError, StorageError
+from ..errors import ConfigError, StorageError, storage_error
 from ..stores import RemotePath, Stores, display_path, is_remote, listed_location, parse_location
 from . import folders
 from .braces import braces
@@ -527,9 +527,7 @@ def _listed(pattern: str) -> list[Entry]:
     except StorageError:  # from a store, already without the secrets of a URL
         raise
     except OSError as error:
-        raise StorageError(
-            f"{error.filename or pattern} cannot be listed: {error.strerror or error}"
-        ) from error
+        raise storage_error(error, f"{error.filename or pattern} cannot be listed") from error
 
 
 def _around(pattern: str) -> str:

@@ -109,15 +109,16 @@ class Unified:
         schema = pa.schema(fields)
         if all(_conforms(file_schema, schema) for file_schema in self._schemas):
             return None
-        self._require_columns(widest)
+        self._require_columns(widest, columns is not None)
         return schema
 
-    def _require_columns(self, widest: int) -> None:
+    def _require_columns(self, widest: int, chosen: bool) -> None:
         widest_schema, missing = self._schemas[widest], dict[str, Path]()
         for file_schema, path in zip(self._schemas, self._paths, strict=True):
             absent = [field for field in widest_schema if field.name not in file_schema.names]
             extra = set(file_schema.names) - set(widest_schema.names)
-            if extra or not file_schema.names or any(not field.nullable for field in absent):
+            no_columns = not chosen and not file_schema.names
+            if extra or no_columns or any(not field.nullable for field in absent):
                 raise DataError(
                     f"its columns are {', '.join(file_schema.names)}, those of {self._paths[widest]} are "
                     f"{', '.join(widest_schema.names)}: pass columns= with those that all files "

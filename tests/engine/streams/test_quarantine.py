@@ -396,3 +396,24 @@ def test_what_takes_a_place_is_of_the_first_pass_that_was_not_begun(since: int, 
     draws = [SampleDraw("a", 0, index) for index in range(50)]
     found = {LeafPlace(among, 0, ()).choice(draw, 0) for draw in draws}
     assert found == set(range(first, first + 10))
+
+
+class Wordless(Exception):
+    """An error without a message, since its `__str__` raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads"])
+def test_an_error_whose_str_raises_is_quarantined(executor: Any) -> None:
+    def fail(x: int) -> int:
+        if x == 5:
+            raise Wordless
+        return x
+
+    ds = ps.from_sequence(range(8), name="n").map(fail)
+    workers = int(executor != "inline")
+    with ps.Loader(ds, on_error="quarantine", executor=executor, workers=workers) as loader:
+        assert len(list(loader)) == 8
+        assert "Wordless" in json.dumps(loader.state_dict())

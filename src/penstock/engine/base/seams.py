@@ -126,8 +126,9 @@ class LocalStore:
                 for item in inside:
                     if fnmatch.fnmatch(item.name, name) and (name[0] == "." or item.name[0] != "."):
                         path, link = os.path.join(folder, item.name), item.is_symlink()
-                        special = "" if item.is_file() or item.is_dir() else kind_of(path)
-                        entries.append(Entry(path, item.is_file(), link, special))
+                        is_file, is_folder = _is_file_or_folder(item)
+                        special = "" if is_file or is_folder else kind_of(path)
+                        entries.append(Entry(path, is_file, link, special))
         return sorted(entries)
 
     def stat(self, path: str, /) -> Stat:
@@ -151,12 +152,21 @@ class LocalStore:
             os.close(handle)
 
 
+def _is_file_or_folder(item: os.DirEntry[str]) -> tuple[bool, bool]:
+    try:
+        return item.is_file(), item.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False, False
+
+
 def kind_of(path: str) -> str:
     """Describe a path that is no regular file, in words."""
     try:
         mode = os.stat(path).st_mode
-    except OSError:
-        return "a link to nothing"
+    except OSError as error:
+        return f"a link to {'itself' if error.errno == errno.ELOOP else 'nothing'}"
     kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
     return next((kind for test, kind in kinds.items() if test(mode)), "a device")
 

@@ -12,7 +12,9 @@ from ...errors import ConfigError
 _URL = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
 _LINK = re.compile(r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)")  # between the URLs of a chain of fsspec's
 _DIGEST = re.compile(r"#~[0-9a-f]{16}$")
-_SIGNS = re.compile(r"x-(amz|goog)-.*|x-oss-(?!process).*|sig|signature|token|security-token")
+_SIGNS = re.compile(
+    r"x-(amz|goog)-.*|x-oss-(?!process).*|sig|signature|token|security-token|jsessionid"
+)
 _BESIDE = frozenset(  # other parameters of signed URLs of S3, CloudFront, Google, Alibaba and Azure
     "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
     "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
@@ -23,6 +25,8 @@ _BEFORE_GLOB = re.compile(
 )
 _HOST = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
 _QUERY = re.compile(r"\?[\w.~%-]+=")
+_PARAMETERS = re.compile(r";[\w.~%-]+=[^/?#]*")  # of a segment of a web path: ;jsessionid=...
+_OF_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
 
 def is_url(path: str) -> bool:
@@ -35,12 +39,16 @@ def is_url(path: str) -> bool:
 
 
 def without_secrets(path: str) -> str:
-    """Remove user, password, query and fragment from a URL; paths are unchanged.
+    """Remove user, password, query, fragment and parameters from a URL; paths are unchanged.
 
     >>> without_secrets("https://me:secret@host/x.jsonl?token=secret"), without_secrets("a/b?.jsonl")
     ('https://host/x.jsonl', 'a/b?.jsonl')
+    >>> without_secrets("https://host/x.jsonl;jsessionid=secret")
+    'https://host/x.jsonl'
     """
-    return _URL.sub(r"\1\2", path)
+    public = _URL.sub(r"\1\2", path)
+    is_web = scheme_of(path).rpartition(":")[2] in ("http", "https")
+    return _PARAMETERS.sub("", public) if is_web else public
 
 
 def restore_slashes(path: str) -> str:
@@ -117,7 +125,7 @@ def encodable_path(path: str | Path) -> str:
 
 
 def open_name(path: str) -> str:
-    """Return the public name of a URL, without password and query.
+    """Return the public name of a URL, without password, query and parameters.
 
     A query may be a signature. The user and the rest of the query, which identify the object, are
     replaced by a digest. The name of an Azure container, or of a GitHub repository, before an @
@@ -165,6 +173,9 @@ def _open(link: str) -> tuple[str, list[str]]:
     if web:
         rest, _, query = rest.partition("#")[0].partition("?")
     place, slash, key = rest.partition("/")
+    if web:
+        query += "".join(f"&{part[1:]}" for part in _PARAMETERS.findall(key)).replace(";", "&")
+        key = _PARAMETERS.sub("", key)
     user, at, host = place.rpartition("@")
     login = bool(at) and (web or (":" in user and head.lower() != "github"))
     hidden = [user.partition(":")[0]] if login else []
@@ -191,6 +202,9 @@ def url_problem(path: str) -> str:
         web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
         if web and not _HOST.fullmatch(place.rpartition("@")[2]):
             return f"{head}://...: the host is ambiguous: in a password, write %2F for /, %3F for ? and %23 for #"
+        below = link.partition(":/")[2].removeprefix("/")
+        if head.lower() in _OF_BUCKETS and (not below or below.startswith("/")):
+            return f"{without_secrets(link)}: it names no bucket: write {head}://BUCKET/NAME"
         if not web and _QUERY.search(rest):
             return (
                 f"{without_secrets(path)}: only http:// and https:// take a query (?...): give "

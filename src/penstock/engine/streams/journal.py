@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from ...errors import DataError, StateError
+from ...errors import DataError, StateError, type_and_message
 from ...types import Json
 from ..base.cursors import as_int, as_list
 from ..base.rows import Rows, bounds_of
@@ -66,7 +66,7 @@ class Journal:
     def add(self, draw: SampleDraw, cause: Exception) -> None:
         """One more; an error where there are too many."""
         self._samples.add((draw.source, draw.index, draw.part))
-        error = _ADDRESS.sub("", f"{type(cause).__name__}: {cause}")[:_LONGEST]
+        error = _ADDRESS.sub("", type_and_message(cause))[:_LONGEST]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(

@@ -325,6 +325,23 @@ def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
             next(iter(loader))
 
 
+class Wordless(Exception):
+    """An error without a message, since its `__str__` raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def raises_wordless(x: int) -> int:
+    raise Wordless
+
+
+def test_an_error_whose_str_raises_does_not_end_the_worker() -> None:
+    ds = numbers().map(raises_wordless)
+    with pytest.raises(Wordless), ps.Loader(ds, executor="processes", workers=1) as loader:
+        next(iter(loader))
+
+
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
 def test_bad_samples_are_replaced_alike(executor: Any) -> None:
     def run(executor: Any) -> tuple[list[Any], list[Any]]:

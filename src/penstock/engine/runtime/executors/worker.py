@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import ConfigError, DataError
+from ....errors import ConfigError, DataError, type_and_message
 from ...base.event_counts import EVENTS
 from ...base.rows import Rows
 from ...base.shared_buffers import allocators
@@ -174,7 +174,7 @@ class Toil:
                 try:
                     self.jobs[number] = unpacked(head, buffers)
                 except Exception as error:
-                    self.jobs[number] = f"{type(error).__name__}: {error}"
+                    self.jobs[number] = type_and_message(error)
             case "forget":
                 self.jobs.pop(told[0], None)
             case "cancel":
@@ -312,7 +312,7 @@ def told_of(error: BaseException) -> bytes:
     cause = error.cause if isinstance(error, Failed) else error
     trace = "".join(traceback.format_exception(cause))
     cause.add_note(f"in a worker process:\n{trace}")
-    for each in (cause, RuntimeError(f"{type(cause).__name__}: {cause}\n{trace}")):
+    for each in (cause, RuntimeError(f"{type_and_message(cause)}\n{trace}")):
         with contextlib.suppress(Exception):
             found = packed((place, each))
             told = found.whole()
